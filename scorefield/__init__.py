@@ -1,0 +1,29 @@
+"""scorefield: generative modelling by estimating gradients of the data distribution (Song & Ermon, 2019)."""
+
+from scorefield import distributions, networks, noise, objectives
+from scorefield.constraints import known_pixels
+from scorefield.distributions import GaussianMixture
+from scorefield.noise import SampleNoise, geometric
+from scorefield.samplers import State, annealed_langevin, langevin, last
+from scorefield.score import Score, denoised, from_denoiser, from_energy
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GaussianMixture",
+    "SampleNoise",
+    "Score",
+    "State",
+    "annealed_langevin",
+    "denoised",
+    "distributions",
+    "from_denoiser",
+    "from_energy",
+    "geometric",
+    "known_pixels",
+    "langevin",
+    "last",
+    "networks",
+    "noise",
+    "objectives",
+]

@@ -1,0 +1,3 @@
+from scorefield.cli import main
+
+main()

@@ -1,0 +1,54 @@
+"""The quadratic form vᵀ∇s(x)v of a vector field's Jacobian, by forward-mode and by reverse-mode differentiation."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from scorefield.score import same_shape
+
+Field = Callable[[Tensor], Tensor]
+QuadraticForm = Callable[[Field, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(s, x, v) -> s(x) and vᵀ∇s(x)v, (B,), both differentiable with respect to the parameters of s."""
+
+
+def forward_mode(s: Field, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """vᵀ(∇s v), from one pass that carries the derivative along v with it."""
+    value, along_v = torch.func.jvp(s, (x,), (v,))  # type: ignore[misc]  # 3 values with has_aux only
+    return same_shape(value, x), dot(v, along_v)
+
+
+def reverse_mode(s: Field, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """(vᵀ∇s)v, by backpropagation: every layer can, and training then differentiates it once more."""
+    training = torch.is_grad_enabled()
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        value = same_shape(s(x), x)
+        if not value.requires_grad:  # a constant field
+            return value, torch.zeros(len(x), dtype=x.dtype, device=x.device)
+        (from_v,) = torch.autograd.grad(value, x, v, create_graph=training, materialize_grads=True)
+    return (value if training else value.detach()), dot(from_v, v)
+
+
+def either_mode(s: Field, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Forward mode, or reverse mode where a layer of s has no forward derivative."""
+    try:
+        return forward_mode(s, x, v)
+    except RuntimeError as error:
+        # PyTorch's two ways of saying so: of an operator, and of a custom autograd.Function in the old style
+        if not (isinstance(error, NotImplementedError) or "setup_context" in str(error)):
+            raise
+        warnings.warn(
+            f"no forward-mode derivative, so reverse mode it is ({str(error).splitlines()[0]}); "
+            "quadratic_form=derivatives.reverse_mode saves the attempt",
+            stacklevel=2,
+        )
+    return reverse_mode(s, x, v)
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """aᵀb for each example, (B,)."""
+    return (a * b).flatten(1).sum(1)

@@ -1,0 +1,5 @@
+"""Networks that estimate scores."""
+
+from scorefield.networks.mlp import MLP
+
+__all__ = ["MLP"]

@@ -1,0 +1,155 @@
+"""Noise: the ladder of levels, draws of σ for training, and random numbers that belong to one sample alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from scorefield.score import expand
+
+RandnLike = Callable[[Tensor], Tensor]
+"""x -> standard normal noise of x's shape, type and device."""
+
+DrawSigma = Callable[[Tensor], Tensor]
+"""x -> σ for each example, (B,), or rows of such, (L, B), over which a loss is averaged."""
+
+
+def geometric(sigma_max: float, sigma_min: float, levels: int) -> Tensor:
+    """σ₁ > ... > σ_L with σ₁/σ₂ = ... = σ_{L−1}/σ_L, σ₁ = sigma_max and σ_L = sigma_min exactly (Section 4.1)."""
+    if levels < 1:
+        raise ValueError(f"levels must be at least 1; got {levels}")
+    if levels == 1 and sigma_max != sigma_min:
+        raise ValueError(
+            f"one level has one sigma; got sigma_max={sigma_max} and sigma_min={sigma_min} (make them equal)"
+        )
+    if levels > 1 and not sigma_max > sigma_min:
+        raise ValueError(f"sigma_max must exceed sigma_min; got {sigma_max} and {sigma_min} (swap them)")
+    if not 0 < sigma_min <= sigma_max < math.inf:
+        raise ValueError(f"sigmas must be positive and finite; got {sigma_max} ... {sigma_min}")
+    ratio = torch.linspace(0, 1, levels, dtype=torch.float64)
+    sigmas = sigma_max * (sigma_min / sigma_max) ** ratio
+    sigmas[-1] = sigma_min
+    return sigmas.to(torch.get_default_dtype())
+
+
+def ladder(sigmas: Tensor | Sequence[float]) -> Tensor:
+    """The sigmas as a tensor (L,), if they are levels to descend: positive, finite, decreasing."""
+    sigmas = sigmas if isinstance(sigmas, Tensor) else torch.tensor(sigmas, dtype=torch.get_default_dtype())
+    if sigmas.ndim != 1 or not len(sigmas):
+        raise ValueError(f"sigmas must be a list of levels, shape (L,); got {tuple(sigmas.shape)}")
+    if not sigmas.is_floating_point():
+        raise ValueError(f"sigmas must be floating point; got {sigmas.dtype} (sigmas.float())")
+    if not (sigmas.isfinite().all() and (sigmas > 0).all()):
+        raise ValueError(f"sigmas must be positive and finite; got {sigmas.tolist()}")
+    if not (sigmas.diff() < 0).all():
+        cure = "flip them" if (sigmas.diff() > 0).all() else "sort them and drop repeated ones"
+        raise ValueError(f"sigmas must decrease; got {sigmas[0]:g} ... {sigmas[-1]:g} ({cure})")
+    return sigmas
+
+
+def one_level(sigmas: Tensor, *, generator: torch.Generator | None = None) -> DrawSigma:
+    """One level for each example, drawn at random: Eq. 6 in expectation, at the cost of one network call."""
+
+    def draw(x: Tensor) -> Tensor:
+        level = torch.randint(len(sigmas), x.shape[:1], generator=generator, device=x.device)
+        return sigmas.to(x.device)[level]
+
+    return draw
+
+
+def every_level(sigmas: Tensor) -> DrawSigma:
+    """All levels for all examples, (L, B): the full sum of Eq. 6, at the cost of L network calls."""
+
+    def draw(x: Tensor) -> Tensor:
+        return sigmas.to(x.device)[:, None].expand(-1, len(x))
+
+    return draw
+
+
+def perturb(x: Tensor, sigma: Tensor, *, randn_like: RandnLike = torch.randn_like) -> Tensor:
+    """x̃ = x + σz ~ q_σ(x̃ | x)."""
+    return x + expand(sigma, x) * randn_like(x)
+
+
+def gaussian(z: Tensor) -> Tensor:
+    """v ~ N(0, I) from standard normal z."""
+    return z
+
+
+def rademacher(z: Tensor) -> Tensor:
+    """v uniform on {−1, 1}ᴰ from standard normal z. The variance of vᵀAv then has no part from A's diagonal."""
+    return torch.ones_like(z).copysign(z)
+
+
+class SampleNoise:
+    """Noise for a batch in which sample k depends on ``seeds[k]`` and on how many draws came before: on nothing else.
+
+    So a seed gives the same sample in any batch, on any number of processes, and, but for the last bits of log and cos,
+    on any device.
+
+        noise = SampleNoise(range(64))
+        x = noise.rand_like(torch.empty(64, 1, 28, 28))
+        states = annealed_langevin(score, x, sigmas, ..., randn_like=noise.randn_like)
+
+    The generator is Philox4x32-10 (Salmon et al., 2011), which has no state: key = seed, counter = (position in the
+    sample, number of the draw). A `torch.Generator` for each sample would cost a loop over the batch at every step.
+    """
+
+    def __init__(self, seeds: Iterable[int]) -> None:
+        seeds = [int(seed) for seed in seeds]
+        if not all(0 <= seed < 2**64 for seed in seeds):
+            raise ValueError(f"seeds must be whole numbers from 0 to 2⁶⁴ − 1; got {min(seeds)} ... {max(seeds)}")
+        self._key = torch.tensor([[seed & _MASK for seed in seeds], [seed >> 32 for seed in seeds]]).unsqueeze(-1)
+        self._draws = 0
+
+    def randn_like(self, x: Tensor) -> Tensor:
+        """Standard normal noise of x's shape, by the method of Box and Muller."""
+        words, shape = self._words(x), x.shape
+        u, v = words.unflatten(-1, (-1, 2)).unbind(-1)
+        radius = (-2 * ((u + 0.5) * 2**-32).log()).sqrt()
+        angle = v * (2 * math.pi * 2**-32)
+        z = torch.stack([radius * angle.cos(), radius * angle.sin()], -1).flatten(1)
+        return z[:, : math.prod(shape[1:])].reshape(shape).to(x.dtype)
+
+    def rand_like(self, x: Tensor) -> Tensor:
+        """Uniform noise in [0, 1) of x's shape."""
+        u = (self._words(x) * 2**-32).clamp(max=1 - 2**-24)
+        return u[:, : math.prod(x.shape[1:])].reshape(x.shape).to(x.dtype)
+
+    def _words(self, x: Tensor) -> Tensor:
+        """At least as many random whole numbers of 32 bits for each sample as it has entries, as floats (B, 4n)."""
+        if len(x) != self._key.shape[1]:
+            raise ValueError(f"{self._key.shape[1]} seeds cannot serve a batch of {len(x)} (give one seed per sample)")
+        self._key = self._key.to(x.device)
+        block = torch.arange(-(-math.prod(x.shape[1:]) // 4), device=x.device).expand(len(x), -1)
+        draw, zero = torch.full_like(block, self._draws), torch.zeros_like(block)
+        self._draws += 1
+        words = torch.stack(philox((block, draw, zero, zero), (self._key[0], self._key[1])), -1).flatten(1)
+        return words.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+
+
+def sample_seeds(seed: int, indices: Iterable[int]) -> list[int]:
+    """The seeds of samples number k, k in `indices`, of the run with this seed; no two runs share one."""
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number from 0 to 2³² − 1; got {seed}")
+    return [(seed << 32) + k for k in indices]
+
+
+_MASK = 2**32 - 1
+
+
+def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    """Philox4x32-10: 4 random words of 32 bits for each counter and key, all kept in int64.
+
+    Each round multiplies two words by constants and mixes the halves of the 64-bit products; a product that wraps
+    around to a negative int64 still has the right bits, and the mask takes off the sign that >> drags along.
+    """
+    (a, b, c, d), (k, m) = counter, key
+    for _ in range(10):
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (q >> 32 & _MASK) ^ b ^ k, q & _MASK, (p >> 32 & _MASK) ^ d ^ m, p & _MASK
+        k, m = k + 0x9E3779B9 & _MASK, m + 0xBB67AE85 & _MASK
+    return a, b, c, d

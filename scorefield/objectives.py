@@ -1,0 +1,89 @@
+"""Score matching: what a score model minimises. Equations 1, 2, 3, 5 and 6 of the paper.
+
+`explicit`, `denoising` and `sliced` take clean x, perturb it by σ themselves, return one loss per example, (B,), and
+are least for the score of the perturbed data q_σ; in expectation they differ by constants. With σ = 0, `explicit` and
+`sliced` are Eq. 1 and 3 to the letter. The score must treat the examples of a batch apart (no batch normalisation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from scorefield.derivatives import QuadraticForm, dot, either_mode
+from scorefield.noise import DrawSigma, RandnLike, gaussian, perturb
+from scorefield.score import Score, checked, expand, same_shape
+
+
+class Objective(Protocol):
+    """One loss per example, (B,)."""
+
+    def __call__(self, score: Score, x: Tensor, sigma: Tensor, /) -> Tensor: ...
+
+
+def explicit(
+    score: Score,
+    x: Tensor,
+    sigma: Tensor | float,
+    *,
+    randn_like: RandnLike = torch.randn_like,
+    quadratic_form: QuadraticForm = either_mode,
+) -> Tensor:
+    """Eq. 1:  tr ∇s(x̃) + ½ ‖s(x̃)‖².  The trace is exact, at one derivative per entry of x: for small x only."""
+    sigma = checked(x, sigma)
+    x = perturb(x, sigma, randn_like=randn_like)
+    trace = x.new_zeros(len(x))
+    for k in range(x[0].numel()):
+        e = torch.zeros_like(x)
+        e.view(len(x), -1)[:, k] = 1
+        s, diagonal = quadratic_form(lambda x: score(x, sigma), x, e)
+        trace = trace + diagonal
+    return trace + dot(s, s) / 2
+
+
+def denoising(score: Score, x: Tensor, sigma: Tensor | float, *, randn_like: RandnLike = torch.randn_like) -> Tensor:
+    """Eq. 2 and 5:  ½ ‖s(x̃, σ) + (x̃ − x)/σ²‖²,  x̃ = x + σz."""
+    sigma = checked(x, sigma, zero=False)
+    std, z = expand(sigma, x), randn_like(x)
+    error = same_shape(score(x + std * z, sigma), x) + z / std
+    return dot(error, error) / 2
+
+
+def sliced(
+    score: Score,
+    x: Tensor,
+    sigma: Tensor | float,
+    *,
+    randn_like: RandnLike = torch.randn_like,
+    direction: Callable[[Tensor], Tensor] = gaussian,
+    quadratic_form: QuadraticForm = either_mode,
+) -> Tensor:
+    """Eq. 3:  vᵀ∇s(x̃)v + ½ ‖s(x̃)‖²,  the trace as seen from one random direction v.
+
+    `direction` makes v of standard normal noise: `noise.gaussian` leaves it, `noise.rademacher` takes its signs.
+    """
+    sigma = checked(x, sigma)
+    x = perturb(x, sigma, randn_like=randn_like)
+    s, trace = quadratic_form(lambda x: score(x, sigma), x, direction(randn_like(x)))
+    return trace + dot(s, s) / 2
+
+
+def annealed(
+    score: Score,
+    x: Tensor,
+    *,
+    objective: Objective = denoising,
+    draw_sigma: DrawSigma,
+    weight: Callable[[Tensor], Tensor] = torch.square,
+) -> Tensor:
+    """Eq. 6:  1/L Σᵢ λ(σᵢ) ℓ(θ; σᵢ),  averaged over the batch: the number to minimise, ().
+
+    `draw_sigma`: `noise.one_level(sigmas)` for a random level per example, `noise.every_level(sigmas)` for the sum.
+    λ(σ) = σ² makes the levels' losses alike, because ‖s(x, σ)‖ ∝ 1/σ.
+    """
+    sigma = draw_sigma(x)
+    rows = sigma if sigma.ndim == 2 else sigma.unsqueeze(0)
+    return torch.stack([(weight(row) * objective(score, x, row)).mean() for row in rows]).mean()

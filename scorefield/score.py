@@ -1,0 +1,107 @@
+"""The one idea: a score is a function ``score(x, sigma)`` that returns a tensor of x's shape,
+
+    s(x, σ) ≈ ∇ₓ log q_σ(x),    q_σ = p_data * N(0, σ²I).
+
+x is a batch, (B, ...). σ is the standard deviation of the noise, a tensor of shape () or (B,), never the index of a
+level. Networks, exact mixtures, energies and wrapped denoisers are all scores; objectives, samplers and constraints
+take any of them. What depends on more (a label, say) is bound outside: ``partial(network, label=y)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""(x, sigma) -> s(x, σ), of x's shape."""
+
+Energy = Callable[[Tensor, Tensor], Tensor]
+"""(x, sigma) -> E(x, σ) = −log q_σ(x) + constant, of shape (B,)."""
+
+
+def as_sigma(sigma: Tensor | float, x: Tensor) -> Tensor:
+    """σ as a tensor () or (B,) on x's device; keeps the precision of a σ that is a tensor already."""
+    if isinstance(sigma, Tensor) and not sigma.is_floating_point():
+        raise ValueError(
+            f"sigma is the standard deviation of the noise, not the index of a level; got {sigma.dtype} "
+            "(pass sigmas[index])"
+        )
+    dtype = sigma.dtype if isinstance(sigma, Tensor) else x.dtype
+    sigma = torch.as_tensor(sigma, dtype=dtype, device=x.device)
+    if sigma.ndim and sigma.shape != x.shape[:1]:
+        raise ValueError(
+            f"sigma must be a number or one per example, shape ({len(x)},); got {tuple(sigma.shape)} "
+            f"for x of shape {tuple(x.shape)} (sigma.flatten() if it was shaped to broadcast)"
+        )
+    return sigma
+
+
+def expand(sigma: Tensor | float, x: Tensor) -> Tensor:
+    """σ in x's type, shaped to multiply x: () stays (), (B,) becomes (B, 1, ..., 1)."""
+    sigma = as_sigma(sigma, x).to(x.dtype)
+    return sigma.reshape(-1, *(1 for _ in x.shape[1:])) if sigma.ndim else sigma
+
+
+def checked(x: Tensor, sigma: Tensor | float, *, zero: bool = True) -> Tensor:
+    """What every public function asks of (x, σ): x in floating point, σ finite and ≥ 0 (> 0 unless `zero`). Returns σ.
+
+    The values of a σ that lies on an accelerator are not looked at: that would stall its queue.
+    """
+    if not x.is_floating_point():
+        raise ValueError(f"x must be floating point; got {x.dtype} (for images of 0 ... 255: x.float() / 255)")
+    if not x.ndim:
+        raise ValueError(
+            "x must be a batch, shape (B, ...); got a single number (x.reshape(1, 1) makes a batch of one)"
+        )
+    sigma = as_sigma(sigma, x)
+    if sigma.device.type == "cpu" and not torch.compiler.is_compiling():
+        if not (sigma.isfinite().all() and (sigma >= 0).all()):
+            raise ValueError(f"sigma must be finite and not negative; got {sigma.flatten()[:8].tolist()}")
+        if not zero and (sigma == 0).any():
+            raise ValueError("sigma must be positive here; got 0 (objectives.sliced and explicit allow it)")
+    return sigma
+
+
+def same_shape(s: Tensor, x: Tensor) -> Tensor:
+    """s, if it has x's shape as a score must: broadcasting would hide the mistake."""
+    if s.shape != x.shape:
+        raise ValueError(f"a score must return x's shape, {tuple(x.shape)}; got {tuple(s.shape)}")
+    return s
+
+
+def denoised(score: Score, x: Tensor, sigma: Tensor | float) -> Tensor:
+    """Tweedie's formula:  E[x₀ | x] = x + σ² s(x, σ),  the mean of all clean points that may have become x."""
+    sigma = checked(x, sigma)
+    return x + expand(sigma, x).square() * same_shape(score(x, sigma), x)
+
+
+def from_denoiser(denoiser: Score) -> Score:
+    """s(x, σ) = (D(x, σ) − x)/σ²,  the score of a denoiser D(x, σ) ≈ E[x₀ | x].  Cancels for small σ; needs σ > 0."""
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        return (same_shape(denoiser(x, sigma), x) - x) / expand(sigma, x).square()
+
+    return score
+
+
+def from_energy(energy: Energy) -> Score:
+    """s(x, σ) = −∇ₓE(x, σ).
+
+    Differentiable in turn, so that every objective trains the energy's own parameters. Computed by `torch.func`, which
+    composes with the forward mode of sliced score matching and works under `torch.no_grad` as the samplers use it.
+    """
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        def total(x: Tensor) -> Tensor:
+            e = energy(x, sigma)
+            if e.shape != x.shape[:1]:
+                raise ValueError(
+                    f"an energy must return one number per example, shape ({len(x)},); got {tuple(e.shape)}"
+                )
+            return e.sum()
+
+        return -torch.func.grad(total)(x)
+
+    return score

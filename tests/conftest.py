@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("scorefield", deadline=None, derandomize=True, max_examples=25)
+settings.load_profile("scorefield")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    """Every test starts from the same random state, so that it passes always or never."""
+    torch.manual_seed(0)
+    yield
+    assert torch.is_grad_enabled(), "something switched gradients off and left them so"

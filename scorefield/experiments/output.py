@@ -1,0 +1,62 @@
+"""What the figures share: the paper's toy data, matplotlib, and a picture and its numbers as two files."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LIGHT, HEAVY = [-5.0, -5.0], [5.0, 5.0]
+WEIGHTS = [1 / 5, 4 / 5]
+EXTENT = 8.0
+"""The toy figures show [−8, 8]²."""
+
+
+class Result(NamedTuple):
+    """A figure made: where its picture is, and the numbers that stand beside it in a JSON file."""
+
+    picture: Path
+    numbers: dict[str, Any]
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure to draw on, without a screen."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("figures need matplotlib (pip install 'scorefield[figures]')") from error
+    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def save(figure: Figure, numbers: dict[str, Any], out: Path, name: str) -> Result:
+    """out/name.png and out/name.json; an interrupted write leaves what was there before."""
+    out.mkdir(parents=True, exist_ok=True)
+    picture, beside = out / f"{name}.png", out / f"{name}.json"
+    figure.savefig(part := picture.with_suffix(".part"), format="png")
+    os.replace(part, picture)
+    part.write_text(json.dumps(numbers, indent=2) + "\n")
+    os.replace(part, beside)
+    return Result(picture, numbers)
+
+
+def grid(points: int) -> Tensor:
+    """points² places over the toy figures' square, (points², 2)."""
+    ticks = torch.linspace(-EXTENT, EXTENT, points)
+    return torch.cartesian_prod(ticks, ticks)
+
+
+def toy_axes(axes: Axes, title: str) -> None:
+    """A square without clutter."""
+    axes.set(xlim=(-EXTENT, EXTENT), ylim=(-EXTENT, EXTENT), aspect="equal", xticks=(-5, 0, 5), yticks=(-5, 0, 5))
+    axes.tick_params(length=2, labelsize=8, color="0.6", labelcolor="0.4")
+    for side in axes.spines.values():
+        side.set_color("0.8")
+    axes.set_title(title, fontsize=10)

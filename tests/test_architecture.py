@@ -1,0 +1,80 @@
+"""The house rules that a reader of any one file relies on."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "scorefield"
+LAYERS = [
+    {"score"},
+    {"noise", "derivatives"},
+    {"objectives", "samplers", "constraints", "distributions", "networks"},
+    {"progress"},
+    {"experiments"},
+    {"cli"},
+]
+"""Imports point from a later layer to an earlier one, or stay inside one folder. A new module must be put here."""
+
+CORE = {"torch", "numpy", "safetensors", "rich", "PIL"}
+"""All that models, training and sampling may need, so that they run where only these are installed."""
+TOP = {"cli": {"tyro"}, "experiments": {"matplotlib"}}
+"""What the modules at the top may need beyond that."""
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room(module: Path) -> str:
+    """The first part of a module's name inside the package: its file, or the folder it lies in."""
+    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(module: Path) -> set[str]:
+    """Full names of everything a module imports, wherever in the file."""
+    names = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: imports are absolute here"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def level(name: str) -> int:
+    (found,) = [i for i, layer in enumerate(LAYERS) if name in layer]
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+def test_imports_point_down(module: Path) -> None:
+    here = room(module)
+    if here in ("__init__", "__main__"):
+        return
+    for name in imported(module):
+        parts = name.split(".")
+        if parts[0] == "scorefield" and parts[1] not in (here, "__version__"):
+            assert level(parts[1]) < level(here), f"{here} must not import {name}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
+def test_third_party_packages_stay_where_they_belong(module: Path) -> None:
+    packages = {name.split(".")[0] for name in imported(module)} - set(sys.stdlib_module_names)
+    assert packages - {"scorefield"} <= CORE | TOP.get(room(module), set())
+
+
+def test_every_module_has_its_layer() -> None:
+    assert {room(module) for module in MODULES} - {"__init__", "__main__"} == set.union(*LAYERS)
+
+
+def test_functions_and_files_stay_short() -> None:
+    for module in MODULES:
+        source = module.read_text(encoding="utf-8")
+        assert len(source.splitlines()) <= 300, f"{module} wants splitting"
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno is not None
+                assert node.end_lineno - node.lineno < 60, f"{module}: {node.name} wants splitting"

@@ -1,0 +1,84 @@
+"""The command line as a user calls it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def scorefield(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "scorefield", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("demo")
+    return folder, scorefield("demo", cwd=folder)
+
+
+def test_demo_shows_the_papers_main_argument(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = demo
+    assert done.returncode == 0, done.stderr
+    share = json.loads((folder / "demo" / "fig3.json").read_text())["heavy_fraction"]
+    assert abs(share["exact"] - 0.8) <= 0.03
+    assert abs(share["langevin"] - 0.5) <= 0.06
+    assert abs(share["annealed"] - 0.78) <= 0.03
+    for method in share:
+        assert f"{share[method]:.1%}" in done.stdout
+    assert str(Path("demo") / "fig3.png") in done.stdout
+
+
+def test_progress_goes_to_stderr_as_plain_lines(demo: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    _, done = demo
+    assert "annealed Langevin dynamics: 1000 of 1000" in done.stderr
+    assert "1000 of 1000" not in done.stdout
+    assert "\x1b" not in done.stderr
+
+
+def test_figure_prints_the_path_of_its_picture(tmp_path: Path) -> None:
+    done = scorefield("figure", "fig3", "--quick", "--seed", "3", "--out", "pictures", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(Path("pictures") / "fig3.png")
+    assert json.loads((tmp_path / "pictures" / "fig3.json").read_text())["seed"] == 3
+
+
+@pytest.mark.parametrize("arguments", [["--help"], [], ["demo", "--help"], ["figure", "--help"]])
+def test_help(arguments: list[str], tmp_path: Path) -> None:
+    done = scorefield(*arguments, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "demo" in done.stdout if len(arguments) < 2 else "Example: scorefield" in done.stdout
+
+
+def test_version(tmp_path: Path) -> None:
+    assert scorefield("--version", cwd=tmp_path).stdout.startswith("scorefield 0.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["figure", "fig9"], ["figure"], ["paint"], ["figure", "fig3", "--sed", "1"], ["figure", "fig3", "--seed", "-1"]],
+)
+def test_a_wrong_call_exits_with_2_and_says_why(arguments: list[str], tmp_path: Path) -> None:
+    done = scorefield(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_said_and_exits_with_1(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    done = scorefield("figure", "fig3", "--quick", "--out", "taken", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "taken" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "taken").read_text() == "a file"

@@ -1,0 +1,69 @@
+"""The toy figures, and what they must show."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from scorefield.experiments import FIGURES, fig2, fig3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fig3_langevin_loses_the_weights_and_annealing_keeps_them(seed: int) -> None:
+    samples = fig3.draw_samples(fig3.Settings(), seed=seed)
+    share = {method: fig3.heavy_fraction(x) for method, x in samples.items()}
+    assert all(x.shape == (1280, 2) for x in samples.values())
+    assert abs(share["exact"] - 0.80) <= 0.03
+    assert abs(share["langevin"] - 0.50) <= 0.06
+    assert abs(share["annealed"] - 0.78) <= 0.03
+
+
+def test_fig3_samples_have_the_width_of_the_modes() -> None:
+    """Both methods end at unit variance inside a mode, up to the discretisation's 1/(1 − 0.1/4)."""
+    for method, x in fig3.draw_samples(fig3.Settings(), seed=0).items():
+        heavy = x[x.sum(1) > 0]
+        expected = 1.0 if method == "exact" else 1 / (1 - 0.1 / 4)
+        assert abs(heavy.var(0).mean() / expected - 1) < 4.5 / len(heavy) ** 0.5
+
+
+def test_fig2_errors_of_the_truth_are_zero_and_of_silence_one() -> None:
+    assert fig2.relative_errors(partial(fig2.DATA.score, sigma=0.0)) == fig2.Errors(near=0.0, far=0.0)
+    assert fig2.relative_errors(torch.zeros_like) == fig2.Errors(near=1.0, far=1.0)
+
+
+def test_fig2_training_is_reproducible_and_leaves_the_global_random_state_alone() -> None:
+    before = torch.get_rng_state()
+    one, two, other = (fig2.train(fig2.Settings(iterations=5), seed=seed)[0] for seed in (0, 0, 1))
+    assert torch.equal(before, torch.get_rng_state())
+    for a, b, c in zip(one.parameters(), two.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert not torch.equal(a, c)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_quick_figures_are_a_picture_and_its_numbers(name: str, tmp_path: Path) -> None:
+    result = FIGURES[name](tmp_path / "new" / "folder", quick=True)
+    assert result.picture == tmp_path / "new" / "folder" / f"{name}.png"
+    assert sorted(p.name for p in result.picture.parent.iterdir()) == [f"{name}.json", f"{name}.png"]
+    numbers = json.loads(result.picture.with_suffix(".json").read_text())
+    assert numbers == json.loads(json.dumps(result.numbers))
+    pixels = np.asarray(Image.open(result.picture).convert("RGB"))
+    assert pixels.shape[1] >= 1000
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
+    if name == "fig2":  # even so short a training shows the point
+        assert numbers["relative_error_near"] < 0.3
+        assert numbers["far_over_near"] > 2
+
+
+@pytest.mark.slow
+def test_fig2_the_score_is_learned_near_the_modes_and_not_far_from_them(tmp_path: Path) -> None:
+    numbers = FIGURES["fig2"](tmp_path).numbers
+    assert numbers["settings"]["iterations"] == 10_000
+    assert numbers["relative_error_near"] < 0.2
+    assert numbers["relative_error_far"] > 3 * numbers["relative_error_near"]

@@ -48,7 +48,7 @@ def known_pixels(
                     f"y must have the samples' shape, {tuple(x.shape)}; got {tuple(y.shape)} "
                     "(for one image and many completions: y.expand_as(x))"
                 )
-            return torch.where(known, noisy, x)
+            return torch.where(known, noisy.to(x.dtype), x)
 
         return constrain
 

@@ -24,8 +24,8 @@ def forward_mode(s: Field, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 def reverse_mode(s: Field, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """(vᵀ∇s)v, by backpropagation: every layer can, and training then differentiates it once more."""
     training = torch.is_grad_enabled()
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
+    with torch.inference_mode(False), torch.enable_grad():
+        x, v = x.detach().clone().requires_grad_(), v.clone()
         value = same_shape(s(x), x)
         if not value.requires_grad:  # a constant field
             return value, torch.zeros(len(x), dtype=x.dtype, device=x.device)
@@ -51,4 +51,4 @@ def either_mode(s: Field, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """aᵀb for each example, (B,)."""
-    return (a * b).flatten(1).sum(1)
+    return (a * b).reshape(len(a), -1).sum(1)

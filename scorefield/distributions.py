@@ -33,6 +33,8 @@ class GaussianMixture:
         k = len(self.means)
         stds = torch.as_tensor(stds, dtype=self.means.dtype, device=self.means.device)
         weights = torch.as_tensor(weights, dtype=self.means.dtype, device=self.means.device)
+        if not self.means.isfinite().all():
+            raise ValueError("means must be finite")
         if stds.shape not in ((), (k,), self.means.shape):
             raise ValueError(f"stds must be one number, ({k},) or {tuple(self.means.shape)}; got {tuple(stds.shape)}")
         if weights.shape != (k,):
@@ -48,6 +50,8 @@ class GaussianMixture:
 
     def sample(self, n: int, sigma: float = 0.0, *, generator: torch.Generator | None = None) -> Tensor:
         """n exact samples of the mixture, with noise σ added."""
+        if n < 1 or not 0 <= sigma < math.inf:
+            raise ValueError(f"n must be at least 1 and sigma finite and not negative; got {n} and {sigma}")
         k = torch.multinomial(self.weights, n, replacement=True, generator=generator)
         z = torch.randn(n, *self.means.shape[1:], generator=generator, dtype=self.means.dtype, device=self.means.device)
         return self.means[k] + (self.variances[k] + sigma**2).sqrt() * z
@@ -65,6 +69,8 @@ class GaussianMixture:
 
     def _offsets(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         """μₖ − x and sₖ² + σ², both (B or 1, K, ...)."""
+        if not x.is_floating_point():
+            raise ValueError(f"x must be floating point; got {x.dtype} (x.float())")
         if x.shape[1:] != self.means.shape[1:]:
             raise ValueError(
                 f"x must have shape (B, {', '.join(map(str, self.means.shape[1:]))}); got {tuple(x.shape)}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from scorefield.score import expand
+from scorefield.score import expand, same_shape
 
 RandnLike = Callable[[Tensor], Tensor]
 """x -> standard normal noise of x's shape, type and device."""
@@ -21,14 +22,15 @@ def geometric(sigma_max: float, sigma_min: float, levels: int) -> Tensor:
     """σ₁ > ... > σ_L with σ₁/σ₂ = ... = σ_{L−1}/σ_L, σ₁ = sigma_max and σ_L = sigma_min exactly (Section 4.1)."""
     if levels < 1:
         raise ValueError(f"levels must be at least 1; got {levels}")
+    if not (0 < sigma_min < math.inf and 0 < sigma_max < math.inf):
+        raise ValueError(f"sigmas must be positive and finite; got {sigma_max} ... {sigma_min}")
     if levels == 1 and sigma_max != sigma_min:
         raise ValueError(
             f"one level has one sigma; got sigma_max={sigma_max} and sigma_min={sigma_min} (make them equal)"
         )
     if levels > 1 and not sigma_max > sigma_min:
-        raise ValueError(f"sigma_max must exceed sigma_min; got {sigma_max} and {sigma_min} (swap them)")
-    if not 0 < sigma_min <= sigma_max < math.inf:
-        raise ValueError(f"sigmas must be positive and finite; got {sigma_max} ... {sigma_min}")
+        cure = "swap them" if sigma_max < sigma_min else "or ask for one level"
+        raise ValueError(f"sigma_max must exceed sigma_min; got {sigma_max} and {sigma_min} ({cure})")
     ratio = torch.linspace(0, 1, levels, dtype=torch.float64)
     sigmas = sigma_max * (sigma_min / sigma_max) ** ratio
     sigmas[-1] = sigma_min
@@ -50,28 +52,30 @@ def ladder(sigmas: Tensor | Sequence[float]) -> Tensor:
     return sigmas
 
 
-def one_level(sigmas: Tensor, *, generator: torch.Generator | None = None) -> DrawSigma:
+def one_level(sigmas: Tensor | Sequence[float], *, generator: torch.Generator | None = None) -> DrawSigma:
     """One level for each example, drawn at random: Eq. 6 in expectation, at the cost of one network call."""
+    levels = ladder(sigmas)
 
     def draw(x: Tensor) -> Tensor:
-        level = torch.randint(len(sigmas), x.shape[:1], generator=generator, device=x.device)
-        return sigmas.to(x.device)[level]
+        level = torch.randint(len(levels), x.shape[:1], generator=generator, device=x.device)
+        return levels.to(x.device)[level]
 
     return draw
 
 
-def every_level(sigmas: Tensor) -> DrawSigma:
+def every_level(sigmas: Tensor | Sequence[float]) -> DrawSigma:
     """All levels for all examples, (L, B): the full sum of Eq. 6, at the cost of L network calls."""
+    levels = ladder(sigmas)
 
     def draw(x: Tensor) -> Tensor:
-        return sigmas.to(x.device)[:, None].expand(-1, len(x))
+        return levels.to(x.device)[:, None].expand(-1, len(x))
 
     return draw
 
 
 def perturb(x: Tensor, sigma: Tensor, *, randn_like: RandnLike = torch.randn_like) -> Tensor:
     """x̃ = x + σz ~ q_σ(x̃ | x)."""
-    return x + expand(sigma, x) * randn_like(x)
+    return x + expand(sigma, x) * same_shape(randn_like(x), x, "randn_like")
 
 
 def gaussian(z: Tensor) -> Tensor:
@@ -99,11 +103,23 @@ class SampleNoise:
     """
 
     def __init__(self, seeds: Iterable[int]) -> None:
-        seeds = [int(seed) for seed in seeds]
+        seeds = [operator.index(seed) for seed in seeds]
+        if not seeds:
+            raise ValueError("no seeds (give one for each sample)")
         if not all(0 <= seed < 2**64 for seed in seeds):
             raise ValueError(f"seeds must be whole numbers from 0 to 2⁶⁴ − 1; got {min(seeds)} ... {max(seeds)}")
         self._key = torch.tensor([[seed & _MASK for seed in seeds], [seed >> 32 for seed in seeds]]).unsqueeze(-1)
         self._draws = 0
+
+    @classmethod
+    def at_step(cls, seed: int, step: int, places: range, *, device: torch.device | str = "cpu") -> SampleNoise:
+        """Noise for step number `step` of a training run: place k of its batch depends on (seed, step, k) alone."""
+        noise = cls([0])
+        place = torch.arange(places.start, places.stop, device=device)
+        number, one, key = torch.full_like(place, step), torch.ones_like(place), torch.full_like(place, seed)
+        low, high, *_ = philox((place, number, torch.zeros_like(place), one), (key, one))
+        noise._key = torch.stack([low, high]).unsqueeze(-1)
+        return noise
 
     def randn_like(self, x: Tensor) -> Tensor:
         """Standard normal noise of x's shape, by the method of Box and Muller."""
@@ -116,8 +132,8 @@ class SampleNoise:
 
     def rand_like(self, x: Tensor) -> Tensor:
         """Uniform noise in [0, 1) of x's shape."""
-        u = (self._words(x) * 2**-32).clamp(max=1 - 2**-24)
-        return u[:, : math.prod(x.shape[1:])].reshape(x.shape).to(x.dtype)
+        u = (self._words(x) * 2**-32)[:, : math.prod(x.shape[1:])].reshape(x.shape)
+        return u.to(x.dtype).clamp(max=1 - torch.finfo(x.dtype).eps / 2)  # rounding must not make it 1
 
     def _words(self, x: Tensor) -> Tensor:
         """At least as many random whole numbers of 32 bits for each sample as it has entries, as floats (B, 4n)."""

@@ -36,10 +36,8 @@ def explicit(
     sigma = checked(x, sigma)
     x = perturb(x, sigma, randn_like=randn_like)
     trace = x.new_zeros(len(x))
-    for k in range(x[0].numel()):
-        e = torch.zeros_like(x)
-        e.view(len(x), -1)[:, k] = 1
-        s, diagonal = quadratic_form(lambda x: score(x, sigma), x, e)
+    for e in torch.eye(x[0].numel(), dtype=x.dtype, device=x.device):
+        s, diagonal = quadratic_form(lambda x: score(x, sigma), x, e.reshape(x.shape[1:]).expand_as(x))
         trace = trace + diagonal
     return trace + dot(s, s) / 2
 
@@ -47,7 +45,7 @@ def explicit(
 def denoising(score: Score, x: Tensor, sigma: Tensor | float, *, randn_like: RandnLike = torch.randn_like) -> Tensor:
     """Eq. 2 and 5:  ½ ‖s(x̃, σ) + (x̃ − x)/σ²‖²,  x̃ = x + σz."""
     sigma = checked(x, sigma, zero=False)
-    std, z = expand(sigma, x), randn_like(x)
+    std, z = expand(sigma, x), same_shape(randn_like(x), x, "randn_like")
     error = same_shape(score(x + std * z, sigma), x) + z / std
     return dot(error, error) / 2
 
@@ -67,7 +65,8 @@ def sliced(
     """
     sigma = checked(x, sigma)
     x = perturb(x, sigma, randn_like=randn_like)
-    s, trace = quadratic_form(lambda x: score(x, sigma), x, direction(randn_like(x)))
+    v = same_shape(direction(randn_like(x)), x, "randn_like")
+    s, trace = quadratic_form(lambda x: score(x, sigma), x, v)
     return trace + dot(s, s) / 2
 
 
@@ -86,4 +85,16 @@ def annealed(
     """
     sigma = draw_sigma(x)
     rows = sigma if sigma.ndim == 2 else sigma.unsqueeze(0)
-    return torch.stack([(weight(row) * objective(score, x, row)).mean() for row in rows]).mean()
+    return torch.stack([weighted(score, x, row, objective=objective, weight=weight).mean() for row in rows]).mean()
+
+
+def weighted(
+    score: Score,
+    x: Tensor,
+    sigma: Tensor,
+    *,
+    objective: Objective = denoising,
+    weight: Callable[[Tensor], Tensor] = torch.square,
+) -> Tensor:
+    """λ(σ) ℓ(θ; σ) for each example, (B,): the terms of Eq. 6, for who wants to see them by level."""
+    return weight(sigma) * objective(score, x, sigma)

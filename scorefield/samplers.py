@@ -10,6 +10,7 @@ The step size is the paper's: x + α/2 s + √α z. (The code released with the 
 from __future__ import annotations
 
 import math
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -49,9 +50,10 @@ def langevin(
 ) -> Iterator[State]:
     """Eq. 4:  x ← x + ε/2 s(x, σ) + √ε z,  `steps` times, with ε = step_size.
 
-    `denoise` ends with one more state, x + σ²s(x, σ).
+    `denoise` ends with one more state, x + σ²s(x, σ), constrained as without noise.
     """
     sigma = _checked_start(x, sigma, step_size, steps)
+    _warn_if_unstable(sigma, step_size)
     return _descend(score, x, [sigma], [step_size], steps, constraint, randn_like, denoise)
 
 
@@ -68,10 +70,12 @@ def annealed_langevin(
 ) -> Iterator[State]:
     """Algorithm 1:  for each σᵢ, `steps` updates  x ← x + αᵢ/2 s(x, σᵢ) + √αᵢ z,  αᵢ = ε σᵢ²/σ_L²,  ε = step_size.
 
-    `denoise` ends with one more state, x + σ_L²s(x, σ_L). Results with and without it differ: say which you report.
+    `denoise` ends with one more state, x + σ_L²s(x, σ_L), constrained as without noise. Results with and without it
+    differ: say which you report.
     """
     sigmas = ladder(sigmas)
     _checked_start(x, sigmas[0], step_size, steps)
+    _warn_if_unstable(sigmas[-1], step_size)
     alphas = [step_size * (sigma / sigmas[-1].item()) ** 2 for sigma in sigmas.tolist()]
     return _descend(score, x, sigmas.to(x.device), alphas, steps, constraint, randn_like, denoise)
 
@@ -99,36 +103,50 @@ def _descend(
     for i, (sigma, alpha) in enumerate(zip(sigmas, alphas, strict=True)):
         constrain = constraint(sigma)
         for _ in range(steps):
-            s = same_shape(score(x, sigma), x)
-            x = constrain(x + alpha / 2 * s + math.sqrt(alpha) * randn_like(x))
+            before, s = x, same_shape(score(x, sigma), x)
+            z = same_shape(randn_like(x), x, "randn_like")
+            x = same_shape(constrain(x + alpha / 2 * s + math.sqrt(alpha) * z), x, "a constraint")
             step += 1
             if not x.isfinite().all():
-                raise _diverged(s, sigma, alpha, f"level {i + 1} of {len(alphas)}", step - i * steps, alphas[-1])
+                broken = not s.isfinite().all() and bool(before.abs().max() < 1e6)  # and not because x had grown huge
+                raise _diverged(broken, sigma, alpha, f"level {i + 1} of {len(alphas)}", step - i * steps, alphas[-1])
             yield State(x, sigma, step)
     if denoise:
-        yield State(denoised(score, x, sigma), torch.zeros_like(sigma), step + 1)
+        zero = torch.zeros_like(sigma)
+        yield State(constraint(zero)(denoised(score, x, sigma)), zero, step + 1)
 
 
 def _checked_start(x: Tensor, sigma: Tensor | float, step_size: float, steps: int) -> Tensor:
     """What can be seen before the first step is said before the first step. Returns σ."""
     if not 0 < step_size < math.inf:
         raise ValueError(f"step_size must be positive and finite; got {step_size} (the paper's images use 2e-5)")
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1; got {steps} (the paper's images use 100 per level)")
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"steps must be a whole number from 1 on; got {steps} (the paper's images use 100 per level)")
     sigma = checked(x, sigma)
     if not x.isfinite().all():
         raise ValueError("x has NaN or infinite entries before the first step (start from finite noise)")
     return sigma
 
 
-def _diverged(s: Tensor, sigma: Tensor, alpha: float, level: str, step: int, step_size: float) -> FloatingPointError:
+def _warn_if_unstable(sigma: Tensor, step_size: float) -> None:
     """A step multiplies what is off by 1 − α/(2v), v ≥ σ² the variance of q_σ there: beyond α = 4v that grows."""
     narrow = sigma.min().item() ** 2
+    if step_size >= 4 * narrow > 0:
+        warnings.warn(
+            f"step_size {step_size:g} is not below 4σ² = {4 * narrow:g}: Langevin dynamics diverges wherever the data "
+            "is not wider than the noise",
+            stacklevel=3,
+        )
+
+
+def _diverged(broken: bool, sigma: Tensor, alpha: float, level: str, step: int, step_size: float) -> FloatingPointError:
+    """The error for a state that is not finite; `broken`: because the score was not."""
+    narrow = sigma.min().item() ** 2
     where = f"diverged at {level}: sigma {math.sqrt(narrow):g}, step size {alpha:g}, step {step}: x is not finite"
-    if alpha >= 4 * narrow > 0:
-        cure = f"a step size is safe below 4σ² = {4 * narrow:g}: pass step_size < {step_size * 4 * narrow / alpha:g}"
-    elif not s.isfinite().all():
+    if broken:
         cure = "the score itself returned NaN or infinity: check the model, or its precision"
+    elif alpha >= 4 * narrow > 0:
+        cure = f"stable is a step size below 4σ² = {4 * narrow:g}: pass step_size < {step_size * 4 * narrow / alpha:g}"
     else:
         cure = f"pass a smaller step_size; {step_size / 10:g} is worth a try"
     return FloatingPointError(f"{where} ({cure})")

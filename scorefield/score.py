@@ -55,6 +55,8 @@ def checked(x: Tensor, sigma: Tensor | float, *, zero: bool = True) -> Tensor:
         raise ValueError(
             "x must be a batch, shape (B, ...); got a single number (x.reshape(1, 1) makes a batch of one)"
         )
+    if not x.numel():
+        raise ValueError(f"x is empty: shape {tuple(x.shape)} (give at least one example)")
     sigma = as_sigma(sigma, x)
     if sigma.device.type == "cpu" and not torch.compiler.is_compiling():
         if not (sigma.isfinite().all() and (sigma >= 0).all()):
@@ -64,10 +66,10 @@ def checked(x: Tensor, sigma: Tensor | float, *, zero: bool = True) -> Tensor:
     return sigma
 
 
-def same_shape(s: Tensor, x: Tensor) -> Tensor:
-    """s, if it has x's shape as a score must: broadcasting would hide the mistake."""
+def same_shape(s: Tensor, x: Tensor, what: str = "a score") -> Tensor:
+    """s, if it has x's shape as it must: broadcasting would hide the mistake."""
     if s.shape != x.shape:
-        raise ValueError(f"a score must return x's shape, {tuple(x.shape)}; got {tuple(s.shape)}")
+        raise ValueError(f"{what} must return x's shape, {tuple(x.shape)}; got {tuple(s.shape)}")
     return s
 
 

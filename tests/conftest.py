@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import settings
+
+# Tensors here are small: a second thread gains nothing, and on a busy machine threads wait for each other.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
 
 settings.register_profile("scorefield", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("scorefield")

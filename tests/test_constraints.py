@@ -67,6 +67,27 @@ def test_known_pixels_are_drawn_once_per_level_and_kept_through_it() -> None:
     assert len(draws) == 2
 
 
+def test_a_final_denoising_step_leaves_what_is_known_as_it_is() -> None:
+    y = torch.tensor([[0.5, 0.0]]).expand(6, 2)
+    states = annealed_langevin(
+        lambda x, sigma: -x / (1 + sigma**2),
+        torch.rand(6, 2),
+        [1.0, 0.3],
+        step_size=0.05,
+        steps=3,
+        constraint=known_pixels(y, torch.tensor([1, 0])),
+        denoise=True,
+    )
+    *_, noisy, final = states
+    assert torch.equal(final.x[:, 0], y[:, 0])
+    torch.testing.assert_close(final.x[:, 1], noisy.x[:, 1] * (1 - 0.09 / 1.09))
+
+
+def test_y_may_be_of_another_precision() -> None:
+    constraint = known_pixels(torch.zeros(2, 2, dtype=torch.float64), torch.tensor([1, 0]))
+    assert constraint(torch.tensor(1.0))(torch.zeros(2, 2)).dtype == torch.float32
+
+
 def test_everything_known_is_y_and_its_noise_and_nothing_known_is_no_constraint() -> None:
     y, x = torch.rand(2, 5), torch.rand(2, 5)
     at_level = known_pixels(y, torch.ones(5), randn_like=torch.ones_like)(torch.tensor(0.25))

@@ -96,6 +96,15 @@ def test_wrong_parameters_are_refused(means: list[float], stds: float, weights: 
         GaussianMixture(means, stds, weights)
 
 
+def test_impossible_samples_are_refused() -> None:
+    mixture = GaussianMixture([[0.0, 0.0]], 1.0, [1])
+    for n, sigma in ((0, 0.0), (3, -1.0), (3, float("nan"))):
+        with pytest.raises(ValueError, match="n must be at least 1 and sigma finite"):
+            mixture.sample(n, sigma)
+    with pytest.raises(ValueError, match=r"x.float\(\)"):
+        mixture.score(torch.ones(2, 2, dtype=torch.int64), 1.0)
+
+
 def test_x_of_a_wrong_shape_is_refused() -> None:
     with pytest.raises(ValueError, match=r"x must have shape \(B, 2\); got \(7, 3\)"):
         GaussianMixture([[0.0, 0.0]], 1.0, [1]).score(torch.ones(7, 3), 1.0)

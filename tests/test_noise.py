@@ -44,7 +44,8 @@ def test_one_level_alone() -> None:
     ("arguments", "message"),
     [
         ((0.01, 1.0, 10), "swap them"),
-        ((1.0, 1.0, 10), "sigma_max must exceed sigma_min"),
+        ((1.0, 1.0, 10), "or ask for one level"),
+        ((math.nan, 1.0, 10), "positive and finite"),
         ((1.0, 0.0, 10), "positive and finite"),
         ((1.0, -1.0, 10), "positive and finite"),
         ((math.inf, 1.0, 10), "positive and finite"),
@@ -135,6 +136,11 @@ def test_a_seed_gives_the_same_noise_in_any_batch(seeds: list[int], shape: list[
             assert torch.equal(x[k], y[others.index(seed)])
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_uniform_noise_stays_below_one(kind: torch.dtype) -> None:
+    assert SampleNoise(range(4)).rand_like(torch.empty(4, 20_000, dtype=kind)).max() < 1
+
+
 def test_noise_follows_the_type_of_x() -> None:
     double = SampleNoise([1, 2]).randn_like(torch.empty(2, 3, dtype=torch.float64))
     single = SampleNoise([1, 2]).randn_like(torch.empty(2, 3))
@@ -153,6 +159,8 @@ def test_wrong_seeds_are_refused() -> None:
         SampleNoise([0, -1])
     with pytest.raises(ValueError, match="from 0 to"):
         sample_seeds(-1, range(3))
+    with pytest.raises(ValueError, match="no seeds"):
+        SampleNoise([])
     with pytest.raises(ValueError, match="3 seeds cannot serve a batch of 4"):
         SampleNoise(range(3)).randn_like(torch.empty(4, 2))
 

@@ -235,6 +235,28 @@ def test_objectives_can_be_measured_without_gradients(mode: QuadraticForm) -> No
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_objectives_are_right_in_inference_mode(mode: QuadraticForm) -> None:
+    network, x = MLP(width=4), torch.randn(5, 2)
+    losses = []
+    for context in (torch.enable_grad(), torch.inference_mode()):
+        torch.manual_seed(1)
+        with context:
+            losses.append(explicit(network, x, 0.5, quadratic_form=mode).sum().item())
+    assert losses[0] == pytest.approx(losses[1])
+
+
+def test_any_layout_and_single_numbers() -> None:
+    """s(x) = −x: −D + ½‖x‖² for images in channels-last layout, and for a batch of numbers, (B,)."""
+    x = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    expected = -48 + x.square().flatten(1).sum(1) / 2
+    torch.testing.assert_close(explicit(lambda x, sigma: -x, x, 0.0), expected)
+    torch.testing.assert_close(sliced(lambda x, sigma: -x, x, 0.0, direction=rademacher), expected)
+    numbers = torch.tensor([1.0, 2.0])
+    assert explicit(lambda x, sigma: -x, numbers, 0.0).tolist() == [-0.5, 1.0]
+    assert denoising(lambda x, sigma: -x, numbers, 1.0, randn_like=torch.zeros_like).tolist() == [0.5, 2.0]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_constant_score_has_no_trace(mode: QuadraticForm) -> None:
     constant = torch.tensor([3.0, 4.0])
     loss = explicit(lambda x, sigma: constant.expand_as(x), torch.ones(2, 2), 0.0, quadratic_form=mode)
@@ -297,6 +319,7 @@ def test_sliced_score_matching_trains_through_annealed_as_well() -> None:
         (torch.ones(2, 3), -0.1, "not negative"),
         (torch.ones(2, 3), torch.tensor([1, 2]), "not the index"),
         (torch.tensor(1.0), 0.1, "x must be a batch"),
+        (torch.ones(0, 3), 0.1, "x is empty"),
     ],
 )
 def test_wrong_calls_are_refused(

@@ -39,8 +39,8 @@ def test_without_noise_a_step_is_exactly_x_plus_half_alpha_s(shape: list[int], s
     torch.manual_seed(seed)
     mixture = GaussianMixture(torch.randn(2, *shape[1:] or [1]), 1.0, [1, 4])
     x = torch.randn(shape[0], *shape[1:] or [1])
-    (state,) = langevin(mixture.score, x, 0.5, step_size=step_size, steps=1, randn_like=torch.zeros_like)
-    assert torch.equal(state.x, x + step_size / 2 * mixture.score(x, torch.tensor(0.5)))
+    (state,) = langevin(mixture.score, x, 0.6, step_size=step_size, steps=1, randn_like=torch.zeros_like)
+    assert torch.equal(state.x, x + step_size / 2 * mixture.score(x, torch.tensor(0.6)))
 
 
 def test_without_score_a_step_is_exactly_the_noise() -> None:
@@ -203,8 +203,10 @@ def test_divergence_names_the_level_the_step_size_and_the_cure() -> None:
     """The main text's ladder for Fig. 3 and ε = 0.1: α₁ = 1000 is over 4σ₁² = 400, while ε < 4σ_L² = 0.04 is safe."""
     mixture = GaussianMixture([[-5.0, -5.0], [5.0, 5.0]], 0.0, [1, 4])
     x, sigmas = 16 * torch.rand(50, 2) - 8, geometric(10, 0.1, 10)
+    with pytest.warns(UserWarning, match="step_size 0.1 is not below 4σ² = 0.04"):
+        states = annealed_langevin(mixture.score, x, sigmas, step_size=0.1, steps=200)
     with pytest.raises(FloatingPointError) as error:
-        last(annealed_langevin(mixture.score, x, sigmas, step_size=0.1, steps=200))
+        last(states)
     for words in ("level 1 of 10", "sigma 10", "step size 1000", "step_size < 0.04"):
         assert words in str(error.value)
     assert last(annealed_langevin(mixture.score, x, sigmas, step_size=0.039, steps=200)).isfinite().all()
@@ -217,6 +219,11 @@ def test_no_state_that_is_not_finite_is_ever_yielded() -> None:
         finite.extend(bool(state.x.isfinite().all()) for state in states)
     assert len(finite) > 10
     assert all(finite)
+
+
+def test_a_score_that_overflows_because_x_does_is_not_blamed() -> None:
+    with pytest.raises(FloatingPointError, match="pass a smaller step_size"):
+        last(langevin(lambda x, sigma: -(x**3), 10 * torch.ones(2, 2), 0.0, step_size=1.0, steps=20))
 
 
 def test_a_score_that_breaks_is_named_as_the_cause() -> None:
@@ -241,14 +248,16 @@ def test_an_impossible_step_size_is_refused(step_size: float) -> None:
         (lambda x: annealed_langevin(ones, x, [0.5, 1.0, 2.0], step_size=0.1, steps=1), "flip them"),
         (lambda x: annealed_langevin(ones, x, [1.0, 1.0], step_size=0.1, steps=1), "sigmas must decrease"),
         (lambda x: annealed_langevin(ones, x, torch.tensor([2, 1]), step_size=0.1, steps=1), "floating point"),
-        (lambda x: annealed_langevin(ones, x, SIGMAS, step_size=0.1, steps=0), "steps must be at least 1"),
+        (lambda x: annealed_langevin(ones, x, SIGMAS, step_size=0.1, steps=0), "steps must be a whole number"),
         (lambda x: annealed_langevin(ones, x.byte(), SIGMAS, step_size=0.1, steps=1), r"x.float\(\) / 255"),
         (lambda x: langevin(ones, x.byte(), 1.0, step_size=0.1, steps=1), r"x.float\(\) / 255"),
         (lambda x: langevin(ones, x, torch.ones(4), step_size=0.1, steps=1), r"shape \(3,\)"),
         (lambda x: langevin(ones, x, torch.ones(3, 1), step_size=0.1, steps=1), r"shape \(3,\)"),
         (lambda x: langevin(ones, x, -1.0, step_size=0.1, steps=1), "not negative"),
         (lambda x: langevin(ones, x / 0, 1.0, step_size=0.1, steps=1), "before the first step"),
-        (lambda x: langevin(ones, x, 1.0, step_size=0.1, steps=-1), "steps must be at least 1"),
+        (lambda x: langevin(ones, x, 1.0, step_size=0.1, steps=2.0), "steps must be a whole number"),  # type: ignore[arg-type]
+        (lambda x: langevin(ones, x[:0], 1.0, step_size=0.1, steps=1), "x is empty"),
+        (lambda x: langevin(ones, x, 1.0, step_size=0.1, steps=-1), "steps must be a whole number"),
     ],
 )
 def test_wrong_calls_are_refused_at_once(call: Callable[[Tensor], object], message: str) -> None:
@@ -257,6 +266,12 @@ def test_wrong_calls_are_refused_at_once(call: Callable[[Tensor], object], messa
         call(torch.zeros(3, 2))
 
 
-def test_a_score_of_a_wrong_shape_is_refused() -> None:
+def test_a_score_noise_or_constraint_of_a_wrong_shape_is_refused() -> None:
+    """Each of these would broadcast: one score, one noise for all samples."""
+    x = torch.zeros(3, 2)
     with pytest.raises(ValueError, match=r"a score must return x's shape, \(3, 2\)"):
-        next(langevin(lambda x, sigma: x[:, :1], torch.zeros(3, 2), 1.0, step_size=0.1, steps=1))
+        next(langevin(lambda x, sigma: x[:, :1], x, 1.0, step_size=0.1, steps=1))
+    with pytest.raises(ValueError, match=r"randn_like must return x's shape, \(3, 2\)"):
+        next(langevin(ones, x, 1.0, step_size=0.1, steps=1, randn_like=lambda x: torch.randn(2)))
+    with pytest.raises(ValueError, match=r"a constraint must return x's shape, \(3, 2\)"):
+        next(langevin(ones, x, 1.0, step_size=0.1, steps=1, constraint=lambda sigma: lambda x: x[:1]))

@@ -16,7 +16,18 @@ import torch
 from torch import Tensor
 
 from scorefield.distributions import GaussianMixture
-from scorefield.experiments.output import EXTENT, HEAVY, LIGHT, WEIGHTS, Result, grid, new_figure, save, toy_axes
+from scorefield.experiments.output import (
+    EXTENT,
+    HEAVY,
+    LIGHT,
+    WEIGHTS,
+    Result,
+    grid,
+    new_figure,
+    save,
+    toy_axes,
+    toy_work,
+)
 from scorefield.networks import MLP
 from scorefield.objectives import sliced
 from scorefield.progress import Track, silent
@@ -90,7 +101,8 @@ def train(settings: Settings, *, seed: int = 0, track: Track[int] = silent) -> t
 def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[int] = silent) -> Result:
     """fig2.png and fig2.json in `out`."""
     settings = QUICK if quick else Settings()
-    network, errors = train(settings, seed=seed, track=track)
+    with toy_work():
+        network, errors = train(settings, seed=seed, track=track)
     near, far = median(e.near for e in errors), median(e.far for e in errors)
     numbers = {
         "relative_error_near": near,
@@ -128,6 +140,8 @@ def _draw(network: MLP, near: float, far: float) -> Figure:
         for x, y in DATA.means.tolist():
             axes.add_patch(Rectangle((x - NEAR, y - NEAR), 2 * NEAR, 2 * NEAR, fill=False, color="tab:red", lw=1.2))
     shown = panels[2].imshow(error, origin="lower", extent=square, cmap="magma_r", vmin=0)
-    toy_axes(panels[2], f"error ‖s − ∇ log p‖\nrelative: {near:.2f} near a mode, {far:.2f} far away")
+    toy_axes(
+        panels[2], f"its error ‖s − ∇ log p‖ (relative, late in\ntraining: {near:.2f} near a mode, {far:.2f} far away)"
+    )
     figure.colorbar(shown, ax=panels[2], shrink=0.8)
     return figure

@@ -16,7 +16,18 @@ import torch
 from torch import Tensor
 
 from scorefield.distributions import GaussianMixture
-from scorefield.experiments.output import EXTENT, HEAVY, LIGHT, WEIGHTS, Result, grid, new_figure, save, toy_axes
+from scorefield.experiments.output import (
+    EXTENT,
+    HEAVY,
+    LIGHT,
+    WEIGHTS,
+    Result,
+    grid,
+    new_figure,
+    save,
+    toy_axes,
+    toy_work,
+)
 from scorefield.noise import SampleNoise, geometric, sample_seeds
 from scorefield.progress import Track, silent
 from scorefield.samplers import State, annealed_langevin, langevin, last
@@ -72,7 +83,8 @@ def heavy_fraction(x: Tensor) -> float:
 def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[State] = silent) -> Result:
     """fig3.png and fig3.json in `out`."""
     settings = QUICK if quick else Settings()
-    samples = draw_samples(settings, seed=seed, track=track)
+    with toy_work():
+        samples = draw_samples(settings, seed=seed, track=track)
     fractions = {method: heavy_fraction(x) for method, x in samples.items()}
     numbers = {
         "heavy_fraction": fractions,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +29,21 @@ class Result(NamedTuple):
     numbers: dict[str, Any]
 
 
+@contextmanager
+def toy_work() -> Iterator[None]:
+    """Around the making of a toy figure: fails at once where matplotlib is missing, and uses one thread.
+
+    More threads gain nothing on such small tensors, and on a busy machine they keep waiting for each other.
+    """
+    new_figure(1, 1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def new_figure(width: float, height: float) -> Figure:
     """A figure to draw on, without a screen."""
     try:
@@ -40,10 +57,15 @@ def save(figure: Figure, numbers: dict[str, Any], out: Path, name: str) -> Resul
     """out/name.png and out/name.json; an interrupted write leaves what was there before."""
     out.mkdir(parents=True, exist_ok=True)
     picture, beside = out / f"{name}.png", out / f"{name}.json"
-    figure.savefig(part := picture.with_suffix(".part"), format="png")
-    os.replace(part, picture)
-    part.write_text(json.dumps(numbers, indent=2) + "\n")
-    os.replace(part, beside)
+    parts = [path.with_name(path.name + ".part") for path in (picture, beside)]
+    try:
+        figure.savefig(parts[0], format="png")
+        parts[1].write_text(json.dumps(numbers, indent=2) + "\n")
+        for part, path in zip(parts, (picture, beside), strict=True):
+            os.replace(part, path)
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
     return Result(picture, numbers)
 
 

@@ -28,7 +28,7 @@ clean:
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "scorefield needs Python 3.10 or newer; name one with: make PYTHON=/path/to/python3"; exit 1; }
-	@echo "setting up .venv: a minute or so, longer where PyTorch must be downloaded"
+	@echo "setting up .venv: a minute or so, longer where PyTorch must be downloaded (2 GB and more with CUDA)"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -24,6 +24,7 @@ def known_pixels(
     """
     if not y.is_floating_point():
         raise ValueError(f"y must be floating point; got {y.dtype} (for images of 0 ... 255: y.float() / 255)")
+    mask = torch.as_tensor(mask)
     try:
         broadcast = torch.broadcast_shapes(mask.shape, y.shape)
     except RuntimeError:
@@ -48,7 +49,7 @@ def known_pixels(
                     f"y must have the samples' shape, {tuple(x.shape)}; got {tuple(y.shape)} "
                     "(for one image and many completions: y.expand_as(x))"
                 )
-            return torch.where(known, noisy.to(x.dtype), x)
+            return torch.where(known.to(x.device), noisy.to(x), x)
 
         return constrain
 

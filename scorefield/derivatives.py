@@ -22,10 +22,10 @@ def forward_mode(s: Field, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def reverse_mode(s: Field, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """(vᵀ∇s)v, by backpropagation: every layer can, and training then differentiates it once more."""
+    """(vᵀ∇s)v, by backpropagation, which training differentiates once more: nearly every layer can do that."""
     training = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
-        x, v = x.detach().clone().requires_grad_(), v.clone()
+        x, v = x if x.requires_grad else x.detach().clone().requires_grad_(), v.clone()
         value = same_shape(s(x), x)
         if not value.requires_grad:  # a constant field
             return value, torch.zeros(len(x), dtype=x.dtype, device=x.device)
@@ -38,8 +38,8 @@ def either_mode(s: Field, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     try:
         return forward_mode(s, x, v)
     except RuntimeError as error:
-        # PyTorch's two ways of saying so: of an operator, and of a custom autograd.Function in the old style
-        if not (isinstance(error, NotImplementedError) or "setup_context" in str(error)):
+        # PyTorch's ways of saying so: of an operator, and of code that its transforms (functorch) cannot go through
+        if not (isinstance(error, NotImplementedError) or "functorch" in str(error)):
             raise
         warnings.warn(
             f"no forward-mode derivative, so reverse mode it is ({str(error).splitlines()[0]}); "

@@ -57,8 +57,9 @@ def one_level(sigmas: Tensor | Sequence[float], *, generator: torch.Generator | 
     levels = ladder(sigmas)
 
     def draw(x: Tensor) -> Tensor:
-        level = torch.randint(len(levels), x.shape[:1], generator=generator, device=x.device)
-        return levels.to(x.device)[level]
+        device = generator.device if generator else x.device
+        level = torch.randint(len(levels), x.shape[:1], generator=generator, device=device)
+        return levels.to(x.device)[level.to(x.device)]
 
     return draw
 
@@ -99,7 +100,8 @@ class SampleNoise:
         states = annealed_langevin(score, x, sigmas, ..., randn_like=noise.randn_like)
 
     The generator is Philox4x32-10 (Salmon et al., 2011), which has no state: key = seed, counter = (position in the
-    sample, number of the draw). A `torch.Generator` for each sample would cost a loop over the batch at every step.
+    sample, number of the draw). A `torch.Generator` for each sample would cost a loop over the batch at every step;
+    this costs about ten times `torch.randn_like`, which next to a network is little.
     """
 
     def __init__(self, seeds: Iterable[int]) -> None:
@@ -141,23 +143,24 @@ class SampleNoise:
             raise ValueError(f"{self._key.shape[1]} seeds cannot serve a batch of {len(x)} (give one seed per sample)")
         self._key = self._key.to(x.device)
         block = torch.arange(-(-math.prod(x.shape[1:]) // 4), device=x.device).expand(len(x), -1)
-        draw, zero = torch.full_like(block, self._draws), torch.zeros_like(block)
+        low, high = torch.full_like(block, self._draws & _MASK), torch.full_like(block, self._draws >> 32)
         self._draws += 1
-        words = torch.stack(philox((block, draw, zero, zero), (self._key[0], self._key[1])), -1).flatten(1)
+        words = torch.stack(philox((block, low, high, torch.zeros_like(block)), tuple(self._key)), -1).flatten(1)
         return words.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
 
 
 def sample_seeds(seed: int, indices: Iterable[int]) -> list[int]:
     """The seeds of samples number k, k in `indices`, of the run with this seed; no two runs share one."""
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be a whole number from 0 to 2³² − 1; got {seed}")
-    return [(seed << 32) + k for k in indices]
+    seed, numbers = operator.index(seed), [operator.index(k) for k in indices]
+    if not all(0 <= n < 2**32 for n in (seed, *numbers)):
+        raise ValueError(f"seed and indices must be whole numbers from 0 to 2³² − 1; got seed {seed}")
+    return [(seed << 32) + k for k in numbers]
 
 
 _MASK = 2**32 - 1
 
 
-def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Philox4x32-10: 4 random words of 32 bits for each counter and key, all kept in int64.
 
     Each round multiplies two words by constants and mixes the halves of the 64-bit products; a product that wraps

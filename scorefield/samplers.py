@@ -105,7 +105,7 @@ def _descend(
         for _ in range(steps):
             before, s = x, same_shape(score(x, sigma), x)
             z = same_shape(randn_like(x), x, "randn_like")
-            x = same_shape(constrain(x + alpha / 2 * s + math.sqrt(alpha) * z), x, "a constraint")
+            x = same_shape(constrain(x + alpha / 2 * s.to(x.dtype) + math.sqrt(alpha) * z), x, "a constraint")
             step += 1
             if not x.isfinite().all():
                 broken = not s.isfinite().all() and bool(before.abs().max() < 1e6)  # and not because x had grown huge
@@ -113,7 +113,10 @@ def _descend(
             yield State(x, sigma, step)
     if denoise:
         zero = torch.zeros_like(sigma)
-        yield State(constraint(zero)(denoised(score, x, sigma)), zero, step + 1)
+        x = constraint(zero)(denoised(score, x, sigma))
+        if not x.isfinite().all():
+            raise _diverged(True, sigma, alphas[-1], "the final denoising", 1, alphas[-1])
+        yield State(x, zero, step + 1)
 
 
 def _checked_start(x: Tensor, sigma: Tensor | float, step_size: float, steps: int) -> Tensor:

@@ -45,7 +45,7 @@ def expand(sigma: Tensor | float, x: Tensor) -> Tensor:
 
 
 def checked(x: Tensor, sigma: Tensor | float, *, zero: bool = True) -> Tensor:
-    """What every public function asks of (x, σ): x in floating point, σ finite and ≥ 0 (> 0 unless `zero`). Returns σ.
+    """What objectives and samplers ask of (x, σ): x in floating point, σ finite and ≥ 0 (> 0 unless `zero`). Returns σ.
 
     The values of a σ that lies on an accelerator are not looked at: that would stall its queue.
     """
@@ -57,11 +57,12 @@ def checked(x: Tensor, sigma: Tensor | float, *, zero: bool = True) -> Tensor:
         )
     if not x.numel():
         raise ValueError(f"x is empty: shape {tuple(x.shape)} (give at least one example)")
+    given = torch.as_tensor(sigma)
     sigma = as_sigma(sigma, x)
-    if sigma.device.type == "cpu" and not torch.compiler.is_compiling():
-        if not (sigma.isfinite().all() and (sigma >= 0).all()):
-            raise ValueError(f"sigma must be finite and not negative; got {sigma.flatten()[:8].tolist()}")
-        if not zero and (sigma == 0).any():
+    if given.device.type == "cpu" and not torch.compiler.is_compiling():
+        if not (given.isfinite().all() and (given >= 0).all()):
+            raise ValueError(f"sigma must be finite and not negative; got {given.flatten()[:8].tolist()}")
+        if not zero and (given == 0).any():
             raise ValueError("sigma must be positive here; got 0 (objectives.sliced and explicit allow it)")
     return sigma
 
@@ -92,7 +93,8 @@ def from_energy(energy: Energy) -> Score:
     """s(x, σ) = −∇ₓE(x, σ).
 
     Differentiable in turn, so that every objective trains the energy's own parameters. Computed by `torch.func`, which
-    composes with the forward mode of sliced score matching and works under `torch.no_grad` as the samplers use it.
+    composes with the forward mode of sliced score matching and works under `torch.no_grad` as the samplers use it; by
+    plain backpropagation for an energy with an autograd.Function that `torch.func` does not take.
     """
 
     def score(x: Tensor, sigma: Tensor) -> Tensor:
@@ -104,6 +106,14 @@ def from_energy(energy: Energy) -> Score:
                 )
             return e.sum()
 
-        return -torch.func.grad(total)(x)
+        try:
+            return -torch.func.grad(total)(x)
+        except RuntimeError as error:
+            if "setup_context" not in str(error):
+                raise
+        training = torch.is_grad_enabled()
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x if x.requires_grad else x.detach().clone().requires_grad_()
+            return -torch.autograd.grad(total(x), x, create_graph=training)[0]
 
     return score

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -61,7 +62,29 @@ def test_quick_figures_are_a_picture_and_its_numbers(name: str, tmp_path: Path) 
         assert numbers["far_over_near"] > 2
 
 
-@pytest.mark.slow
+def test_the_settings_are_the_papers() -> None:
+    """Appendix B.1."""
+    assert asdict(fig2.Settings()) == {
+        "iterations": 10_000,
+        "batch_size": 128,
+        "learning_rate": 1e-3,
+        "width": 128,
+        "layers": 3,
+    }
+    assert asdict(fig3.Settings()) == {
+        "samples": 1280,
+        "step_size": 0.1,
+        "langevin_steps": 1000,
+        "annealed_steps": 100,
+        "levels": 10,
+        "sigma_max": 20.0,
+        "sigma_min": 1.0,
+    }
+    network = fig2.train(fig2.Settings(iterations=1))[0]
+    shapes = [tuple(p.shape) for p in network.parameters()]
+    assert shapes == [(128, 2), (128,), (128, 128), (128,), (2, 128), (2,)]
+
+
 def test_fig2_the_score_is_learned_near_the_modes_and_not_far_from_them(tmp_path: Path) -> None:
     numbers = FIGURES["fig2"](tmp_path).numbers
     assert numbers["settings"]["iterations"] == 10_000

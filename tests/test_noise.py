@@ -152,6 +152,31 @@ def test_runs_and_samples_have_seeds_of_their_own() -> None:
     seeds = [seed for run in range(4) for seed in sample_seeds(run, range(1000))]
     assert len(set(seeds)) == 4000
     assert sample_seeds(3, range(10, 12)) == sample_seeds(3, range(100))[10:12]
+    assert sample_seeds(1, [0, 70_000, 2**32 - 1]) == [2**32, 2**32 + 70_000, 2**33 - 1]
+    assert sample_seeds(np.int32(1), [0]) == [2**32]
+    with pytest.raises(ValueError, match="whole numbers"):
+        sample_seeds(0, [2**32])
+
+
+def test_the_noise_of_two_runs_is_uncorrelated() -> None:
+    """Both halves of a seed count: the run's number is the upper one."""
+    one, two = (SampleNoise(sample_seeds(run, range(50))).randn_like(torch.empty(50, 400)).double() for run in (0, 1))
+    assert abs((one * two).mean()) < 4.5 / math.sqrt(one.numel())
+    assert not torch.isclose(one, two).all()
+
+
+def test_normal_noise_has_unit_variance_to_a_part_in_two_hundred() -> None:
+    z = SampleNoise(range(1000)).randn_like(torch.empty(1000, 2000)).double()
+    assert abs(z.var() - 1) < 4.5 * math.sqrt(2 / z.numel())
+
+
+@pytest.mark.parametrize("word", [0, 2**32 - 1])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_the_outermost_random_words(word: int, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scorefield.noise.philox", lambda counter, key: [torch.full_like(counter[0], word)] * 4)
+    x = torch.empty(2, 4, dtype=kind)
+    assert SampleNoise([0, 1]).randn_like(x).isfinite().all()
+    assert 0 <= SampleNoise([0, 1]).rand_like(x).min() <= SampleNoise([0, 1]).rand_like(x).max() < 1
 
 
 def test_wrong_seeds_are_refused() -> None:

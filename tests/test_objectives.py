@@ -214,6 +214,30 @@ def test_a_layer_without_forward_mode_falls_back_to_reverse_mode_and_says_so() -
     torch.testing.assert_close(grad, -3 * x.square().sum() + 0.5 * x.pow(6).sum())
 
 
+def test_an_energy_with_such_a_layer_trains_too() -> None:
+    """E = w Σ x⁴/4 by the old-style cube: s = −w x³, as above."""
+    cube: Callable[[Tensor], Tensor] = _Cube.apply
+    w = torch.tensor(0.5, requires_grad=True)
+    x = torch.tensor([[1.0, -2.0], [0.5, 1.0]])
+    score = from_energy(lambda x, sigma: w * (x * cube(x)).sum(1) / 4)
+    with torch.no_grad():
+        torch.testing.assert_close(score(x, torch.tensor(0.0)), -0.5 * x**3)
+    with pytest.warns(UserWarning, match="no forward-mode derivative"):
+        loss = sliced(score, x, 0.0, direction=rademacher)
+    torch.testing.assert_close(loss, -1.5 * x.square().sum(1) + 0.125 * x.pow(6).sum(1))
+    (grad,) = torch.autograd.grad(loss.sum(), w)
+    torch.testing.assert_close(grad, -3 * x.square().sum() + 0.5 * x.pow(6).sum())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_flow_into_x_itself(mode: QuadraticForm) -> None:
+    """x = a·data with s(x) = −x: d/da Σ ½‖x‖² = a Σ data²."""
+    a, data = torch.tensor(2.0, requires_grad=True), torch.randn(4, 3)
+    loss = sliced(lambda x, sigma: -x, a * data, 0.0, quadratic_form=mode).sum()
+    (grad,) = torch.autograd.grad(loss, a)
+    torch.testing.assert_close(grad, 2 * data.square().sum())
+
+
 def test_an_operator_without_forward_mode_falls_back_too() -> None:
     points = torch.zeros(1, 2)
     with pytest.warns(UserWarning, match="forward AD"):

@@ -13,6 +13,7 @@ from torch import Tensor
 from scorefield import (
     GaussianMixture,
     SampleNoise,
+    Score,
     State,
     annealed_langevin,
     denoised,
@@ -132,6 +133,32 @@ def test_langevin_dynamics_samples_an_energy() -> None:
     assert abs(x.var() / expected - 1) < 4.5 * math.sqrt(2 / n)
 
 
+def test_a_sigma_for_each_sample() -> None:
+    """Row by row what each σ gives alone, with noise, known entries and the final denoising."""
+    mixture = GaussianMixture([[-1.0, 0.0], [1.0, 2.0]], 0.3, [1, 3])
+    sigma, x, y = torch.tensor([0.4, 0.8, 1.6]), torch.randn(3, 2), torch.full((3, 2), 0.25)
+
+    def run(rows: slice) -> list[Tensor]:
+        noise = SampleNoise(range(3)[rows])
+        known = known_pixels(y[rows], torch.tensor([1, 0]), randn_like=noise.randn_like)
+        states = langevin(
+            mixture.score,
+            x[rows],
+            sigma[rows],
+            step_size=0.1,
+            steps=3,
+            constraint=known,
+            randn_like=noise.randn_like,
+            denoise=True,
+        )
+        return [state.x for state in states]
+
+    together = run(slice(0, 3))
+    for k in range(3):
+        for whole, alone in zip(together, run(slice(k, k + 1)), strict=True):
+            torch.testing.assert_close(whole[k], alone[0])
+
+
 # ---------------------------------------------------------------- how they behave as generators
 
 
@@ -163,9 +190,13 @@ def test_states_do_not_change_after_they_were_yielded() -> None:
     assert torch.equal(start, torch.zeros(1, 2))
 
 
-def test_x_keeps_its_precision_when_the_score_is_coarse() -> None:
-    x = last(langevin(lambda x, sigma: -x.bfloat16(), torch.ones(2, 2), 1.0, step_size=0.1, steps=2))
-    assert x.dtype == torch.float32
+def test_x_keeps_its_precision_whatever_the_scores_is() -> None:
+    def in_type(kind: torch.dtype) -> Score:
+        return lambda x, sigma: -x.to(kind)
+
+    for kind in (torch.bfloat16, torch.float64):
+        x = last(langevin(in_type(kind), torch.ones(2, 2), 1.0, step_size=0.1, steps=2))
+        assert x.dtype == torch.float32
 
 
 def test_last_of_nothing_is_an_error() -> None:
@@ -212,6 +243,31 @@ def test_divergence_names_the_level_the_step_size_and_the_cure() -> None:
     assert last(annealed_langevin(mixture.score, x, sigmas, step_size=0.039, steps=200)).isfinite().all()
 
 
+def test_the_error_counts_steps_within_the_level_and_knows_the_bound() -> None:
+    """s = −x/σ², of points at 0, is stable below 4σ²: α = 3σ² goes through. A break at level 2, step 3 is named so."""
+    calls = []
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        calls.append(1)
+        return -x / sigma**2 if len(calls) != 7 else x / 0
+
+    x = torch.ones(2, 2)
+    last(annealed_langevin(lambda x, sigma: -x / sigma**2, x, SIGMAS, step_size=0.75, steps=50))
+    with pytest.raises(FloatingPointError, match=r"level 2 of 3: sigma 1, step size 0\.4, step 3"):
+        last(annealed_langevin(score, x, SIGMAS, step_size=0.1, steps=4))
+
+
+def test_a_score_that_breaks_at_the_final_denoising_is_caught() -> None:
+    calls = []
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        calls.append(1)
+        return -x if len(calls) < 3 else x * math.nan
+
+    with pytest.raises(FloatingPointError, match="diverged at the final denoising"):
+        last(langevin(score, torch.ones(2, 2), 1.0, step_size=0.1, steps=2, denoise=True))
+
+
 def test_no_state_that_is_not_finite_is_ever_yielded() -> None:
     finite: list[bool] = []
     states = langevin(lambda x, sigma: -x, torch.ones(2, 2), 0.0, step_size=100.0, steps=100)
@@ -222,7 +278,7 @@ def test_no_state_that_is_not_finite_is_ever_yielded() -> None:
 
 
 def test_a_score_that_overflows_because_x_does_is_not_blamed() -> None:
-    with pytest.raises(FloatingPointError, match="pass a smaller step_size"):
+    with pytest.raises(FloatingPointError, match=r"pass a smaller step_size; 0\.1 is worth a try"):
         last(langevin(lambda x, sigma: -(x**3), 10 * torch.ones(2, 2), 0.0, step_size=1.0, steps=20))
 
 

@@ -122,7 +122,7 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[int] = s
 
 
 def _draw(network: MLP, near: float, far: float) -> Figure:
-    from matplotlib.patches import Rectangle
+    from matplotlib.patches import Circle
 
     figure = new_figure(11, 4)
     panels = figure.subplots(1, 3)
@@ -133,12 +133,12 @@ def _draw(network: MLP, near: float, far: float) -> Figure:
         error = (network(fine) - DATA.score(fine, 0.0)).norm(dim=1).reshape(161, 161).T.numpy()
     square = (-EXTENT, EXTENT, -EXTENT, EXTENT)
     titles = ["truth:  ∇ log p(x)", "learned by sliced score matching:  s(x)"]
-    for axes, field, title in zip(panels, fields, titles, strict=False):
+    for axes, field, title in zip(panels[:2], fields, titles, strict=True):
         axes.imshow(density, origin="lower", extent=square, cmap="Oranges", vmax=density.max() * 1.2)
         axes.quiver(*coarse.T.numpy(), *field.T.numpy(), color="0.15", angles="xy", scale=160, width=0.0035)
         toy_axes(axes, title)
         for x, y in DATA.means.tolist():
-            axes.add_patch(Rectangle((x - NEAR, y - NEAR), 2 * NEAR, 2 * NEAR, fill=False, color="tab:red", lw=1.2))
+            axes.add_patch(Circle((x, y), NEAR, fill=False, color="tab:red", lw=1.2))
     shown = panels[2].imshow(error, origin="lower", extent=square, cmap="magma_r", vmin=0)
     toy_axes(
         panels[2], f"its error ‖s − ∇ log p‖ (relative, late in\ntraining: {near:.2f} near a mode, {far:.2f} far away)"

@@ -5,7 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
 Track = Callable[[Iterable[T], str, int], Iterator[T]]
@@ -15,8 +19,11 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 def track(items: Iterable[T], what: str, total: int) -> Iterator[T]:
-    """The items, while a bar or lines on stderr tell how far they are and how long the rest will take."""
-    return _bar(items, what, total) if sys.stderr.isatty() else _lines(items, what, total)
+    """The items, while stderr tells how far they are and how long the rest will take."""
+    with Bar(what, total) as bar:
+        for done, item in enumerate(items, 1):
+            yield item
+            bar.advance(done)
 
 
 def silent(items: Iterable[T], what: str, total: int) -> Iterator[T]:
@@ -24,34 +31,67 @@ def silent(items: Iterable[T], what: str, total: int) -> Iterator[T]:
     return iter(items)
 
 
-def _bar(items: Iterable[T], what: str, total: int) -> Iterator[T]:
+class Bar:
+    """Work of `total` parts, the first `done` of which were done before. Use it as a context manager."""
+
+    def __init__(self, what: str, total: int, *, done: int = 0) -> None:
+        self.what, self.total, self.first, self.done = what, total, done, done
+        self.note = ""
+        self.start = self.said = time.monotonic()
+        self._rich: Progress | None = _rich() if sys.stderr.isatty() else None
+
+    def __enter__(self) -> Bar:
+        self.start = self.said = time.monotonic()
+        if self._rich:
+            self._rich.start()
+            self._rich.add_task(self.what, total=self.total, completed=self.done, note="")
+        return self
+
+    def advance(self, done: int, note: str = "") -> None:
+        """`done` parts are done now; `note` is shown beside, a loss say."""
+        self.done, self.note = done, note or self.note
+        if self._rich:
+            self._rich.update(self._rich.task_ids[0], completed=done, note=self.note)
+        elif time.monotonic() - self.said >= SECONDS_BETWEEN_LINES:
+            self.said = time.monotonic()
+            left = (self.said - self.start) / (done - self.first) * (self.total - done)
+            self._line(f"{_duration(left)} left")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._rich:
+            self._rich.stop()
+        elif kind is None:
+            self._line(f"took {_duration(time.monotonic() - self.start)}")
+
+    def _line(self, time_words: str) -> None:
+        note = f", {self.note}" if self.note else ""
+        print(f"{self.what}: {self.done} of {self.total}{note}, {time_words}", file=sys.stderr, flush=True)
+
+
+def _rich() -> Progress:
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[note]}"),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("[dim]left"),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
     )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    left = (TextColumn("[dim]left"), TimeRemainingColumn())
-    with Progress(*columns, *left, console=Console(stderr=True)) as progress:
-        task = progress.add_task(what, total=total)
-        for item in items:
-            yield item
-            progress.advance(task)
 
-
-def _lines(items: Iterable[T], what: str, total: int) -> Iterator[T]:
-    start = said = time.monotonic()
-    done = 0
-    for done, item in enumerate(items, 1):
-        yield item
-        now = time.monotonic()
-        if now - said >= SECONDS_BETWEEN_LINES:
-            said = now
-            left = (now - start) / done * (total - done)
-            print(f"{what}: {done} of {total}, {left:.0f} s left", file=sys.stderr, flush=True)
-    print(f"{what}: {done} of {total} in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+def _duration(seconds: float) -> str:
+    """12 s, 3 min 20 s, 5 h 7 min, 3 d 4 h."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    for unit, name, next_unit, next_name in ((60, "min", 1, "s"), (3600, "h", 60, "min"), (86400, "d", 3600, "h")):
+        if seconds < 100 * unit or unit == 86400:
+            whole = int(seconds // unit)
+            return f"{whole} {name} {int((seconds - whole * unit) // next_unit)} {next_name}"
+    raise AssertionError

@@ -79,6 +79,6 @@ def test_a_folder_that_cannot_be_made_is_said_and_exits_with_1(tmp_path: Path) -
     (tmp_path / "taken").write_text("a file")
     done = scorefield("figure", "fig3", "--quick", "--out", "taken", cwd=tmp_path)
     assert done.returncode == 1
-    assert "taken" in done.stderr
+    assert "cannot make the folder taken: File exists (name another one with --out)" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "taken").read_text() == "a file"

@@ -20,7 +20,7 @@ def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatc
     assert captured.out == ""
     lines = captured.err.splitlines()
     assert [line.split(",")[0] for line in lines[:3]] == [f"spelling: {k} of 3" for k in (1, 2, 3)]
-    assert lines[3].startswith("spelling: 3 of 3 in ")
+    assert lines[3].startswith("spelling: 3 of 3, took 0 s")
 
 
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,14 @@
-"""The command line: parses, shows progress and calls the rest. Results go to stdout and files, all else to stderr."""
+"""scorefield demo, scorefield figure."""
 
 from __future__ import annotations
 
-import os
-import sys
-import traceback
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-app = tyro.extras.SubcommandApp()
+from scorefield.cli.app import app, prepare_folder
+
 Name = Literal["fig2", "fig3", "all"]
 
 
@@ -29,7 +27,7 @@ def demo(*, out: Path = Path("demo"), seed: int = 0) -> None:
     from scorefield.experiments import FIGURES
     from scorefield.progress import track
 
-    _prepare(out, seed)
+    prepare_folder(out, seed)
     result = FIGURES["fig3"](out, seed=seed, track=track)
     share = result.numbers["heavy_fraction"]
     print(f"share of samples in the mode that holds {4 / 5:.0%} of the data")
@@ -51,6 +49,7 @@ def figure(
     """Make a figure of the paper again: NAME.png, and NAME.json with its numbers.
 
     fig2: the score as sliced score matching learns it, against the truth (about a minute).
+
     fig3: samples of a mixture, exact, by Langevin and by annealed Langevin dynamics (seconds).
 
     Example: scorefield figure fig3 --out figures
@@ -64,35 +63,7 @@ def figure(
     from scorefield.experiments import FIGURES
     from scorefield.progress import track
 
-    _prepare(out, seed)
+    prepare_folder(out, seed)
     for each in FIGURES if name == "all" else [name]:
         result = FIGURES[each](out, quick=quick, seed=seed, track=track)
         print(result.picture)
-
-
-def _prepare(out: Path, seed: int) -> None:
-    """What would stop the work at its end is found before its start."""
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"--seed must be a whole number from 0 to 2³² − 1; got {seed}")
-    out.mkdir(parents=True, exist_ok=True)
-    if not os.access(out, os.W_OK):
-        raise PermissionError(f"cannot write into {out} (name another folder with --out)")
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Run the command line: exit status 0 on success, 2 on a wrong call, 1 on any other failure."""
-    argv = sys.argv[1:] if argv is None else argv
-    if argv == ["--version"]:
-        from scorefield import __version__
-
-        print(f"scorefield {__version__}")
-        return
-    try:
-        app.cli(prog="scorefield", args=argv or ["--help"], config=(tyro.conf.FlagCreatePairsOff,))
-    except (ValueError, ArithmeticError, OSError, ImportError) as error:
-        if os.environ.get("SCOREFIELD_TRACEBACK"):
-            traceback.print_exc()
-        print(f"scorefield: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ValueError) else 1)
-    except KeyboardInterrupt:
-        sys.exit(130)

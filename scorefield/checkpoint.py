@@ -1,0 +1,179 @@
+"""Checkpoints: safetensors files that carry all that is needed to use them, and a checksum. Never a pickle.
+
+A model file holds the network's weights, raw (`raw/NAME`) and, where a moving average was kept, averaged (`ema/NAME`).
+A training checkpoint is a model file and, beside it, the optimizer's state. Both are written to a temporary name,
+synced and renamed: a file that has its final name is whole, and the checksum proves it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from scorefield.networks import RefineNet
+from scorefield.recipes import Recipe, ladder_of, network_of
+
+FORMAT = 1
+"""Raised when older software could no longer read the files."""
+
+Weights = Literal["raw", "ema"]
+
+
+class BrokenCheckpointError(ValueError):
+    """A file that is cut short, altered, or no checkpoint at all."""
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """One safetensors file, whole or not at all. A full disk leaves what was there before and raises OSError."""
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    header = {**metadata, "format": str(FORMAT)}
+    header["sha256"] = _digest(plain, header)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(to_safetensors(plain, header))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OSError(error.errno, f"could not write {path}: {error.strerror} (free some space and resume)") from error
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the metadata of a file that `write` wrote, after checking that nothing changed since."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if int(metadata.get("format", FORMAT)) > FORMAT:
+                raise ValueError(
+                    f"{path} has format {metadata['format']}, and this scorefield reads formats up to {FORMAT} "
+                    "(install a newer scorefield: pip install -U scorefield)"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no file {path}") from None
+    except (SafetensorError, OSError) as error:
+        raise BrokenCheckpointError(f"{path} is damaged or no safetensors file ({error})") from error
+    if metadata.pop("sha256", None) != _digest(tensors, metadata):
+        raise BrokenCheckpointError(f"{path} is damaged: its checksum does not match its content")
+    return tensors, metadata
+
+
+def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """SHA-256 over the metadata and the tensors' names, types, shapes and bytes."""
+    digest = hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        if value.numel():
+            digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network and all that is known of it. A score: `model.score(x, sigma)`, for images (B, *shape) in [0, 1]."""
+
+    network: RefineNet
+    recipe: Recipe
+    shape: tuple[int, int, int]
+    step: int
+    weights: Weights
+    held: tuple[Weights, ...]
+    """What the file holds; `weights` says which of them the network has."""
+    facts: dict[str, str]
+    """What else the file says: the data's name and digest, the version that wrote it."""
+
+    @property
+    def sigmas(self) -> Tensor:
+        return self.network.sigmas
+
+    def score(self, x: Tensor, sigma: Tensor) -> Tensor:
+        return self.network(x, sigma)
+
+
+def save_model(
+    path: Path,
+    raw: Mapping[str, Tensor],
+    ema: Mapping[str, Tensor] | None,
+    *,
+    recipe: Recipe,
+    shape: tuple[int, int, int],
+    step: int,
+    facts: Mapping[str, str],
+) -> None:
+    """A model file with the raw weights and, if given, the averaged ones."""
+    tensors = {f"raw/{name}": value for name, value in raw.items()}
+    tensors |= {f"ema/{name}": value for name, value in (ema or {}).items()}
+    metadata = {
+        **facts,
+        "kind": "scorefield model",
+        "recipe": json.dumps(asdict(recipe)),
+        "sigmas": json.dumps(ladder_of(recipe).tolist()),
+        "shape": json.dumps(shape),
+        "data_range": "[0, 1]",
+        "step": str(step),
+        "weights": "raw, ema" if ema else "raw",
+    }
+    write(path, tensors, metadata)
+
+
+def load(path: Path | str, *, weights: Weights | None = None, device: torch.device | str = "cpu") -> Model:
+    """A model from a file, or the newest whole one of a run folder.
+
+    `weights`: raw or ema, where the file holds both; by default the moving average, if there is one.
+    """
+    path = Path(path)
+    path, (tensors, metadata) = newest_whole(model_files(path), path) if path.is_dir() else (path, read(path))
+    if metadata.get("kind") != "scorefield model":
+        raise ValueError(f"{path} is no scorefield model (released checkpoints become one with: scorefield import)")
+    recipe = recipe_from_json(metadata["recipe"])
+    held = tuple(kind for kind in ("raw", "ema") if any(name.startswith(f"{kind}/") for name in tensors))
+    chosen = weights or held[-1]
+    if chosen not in held:
+        raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={chosen}")
+    shape = tuple(json.loads(metadata["shape"]))
+    network = network_of(recipe, channels=shape[0])
+    state = {name.removeprefix(f"{chosen}/"): v.float() for name, v in tensors.items() if name.startswith(f"{chosen}/")}
+    network.load_state_dict(state)
+    known = {"format", "kind", "recipe", "sigmas", "shape", "step", "weights"}
+    facts = {name: value for name, value in metadata.items() if name not in known}
+    network = network.to(device).eval().requires_grad_(False)
+    return Model(network, recipe, shape, int(metadata["step"]), chosen, held, facts)  # type: ignore[arg-type]
+
+
+def recipe_from_json(text: str) -> Recipe:
+    """The recipe of a file; fields that this version does not know are an error, missing ones have their defaults."""
+    values = json.loads(text)
+    unknown = values.keys() - {field.name for field in fields(Recipe)}
+    if unknown:
+        raise ValueError(f"the recipe has unknown fields {', '.join(sorted(unknown))} (install a newer scorefield)")
+    return Recipe(**values)
+
+
+def model_files(run: Path) -> list[Path]:
+    """The model files of a run, oldest first."""
+    return sorted((run / "checkpoints").glob("model-*.safetensors"))
+
+
+def newest_whole(files: list[Path], run: Path) -> tuple[Path, tuple[dict[str, Tensor], dict[str, str]]]:
+    """The newest of these files that is whole, and its content; a damaged one is passed over with a warning."""
+    for path in reversed(files):
+        try:
+            return path, read(path)
+        except BrokenCheckpointError as error:
+            warnings.warn(f"{error}; taking the checkpoint before it", stacklevel=2)
+    raise FileNotFoundError(f"{run} holds no whole checkpoint (checkpoints/model-STEP.safetensors)")

@@ -1,0 +1,39 @@
+"""The command line: parses, shows progress and calls the rest. Results go to stdout and files, all else to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+
+import tyro
+
+from scorefield.cli import figures as figures
+from scorefield.cli import models as models
+from scorefield.cli import training as training
+from scorefield.cli.app import app, say
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line: exit status 0 on success, 2 on a wrong call, 1 on any other failure."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv == ["--version"]:
+        from scorefield import __version__
+
+        print(f"scorefield {__version__}")
+        return
+    warnings.showwarning = lambda message, *_: say(f"warning: {message}")
+    try:
+        if argv[:1] == ["train"] and len(argv) > 1 and not argv[1].startswith("-"):
+            training.train_command(argv[1], argv[2:])
+        else:
+            app.cli(prog="scorefield", args=argv or ["--help"], config=(tyro.conf.FlagCreatePairsOff,))
+    except (ValueError, ArithmeticError, OSError, ImportError) as error:
+        if os.environ.get("SCOREFIELD_TRACEBACK"):
+            traceback.print_exc()
+        say(f"scorefield: {error}")
+        sys.exit(2 if isinstance(error, (ValueError, FileNotFoundError, FileExistsError)) else 1)
+    except KeyboardInterrupt:
+        say("scorefield: interrupted")
+        sys.exit(130)

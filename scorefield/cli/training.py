@@ -1,0 +1,89 @@
+"""scorefield train."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from scorefield.cli.app import app, say
+from scorefield.recipes import RECIPES, Recipe
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a model by a recipe, in a run folder.
+
+    Example: scorefield train tiny --data my_images --out runs/mine
+    """
+
+    recipe: tyro.conf.OmitArgPrefixes[Recipe] = field(default_factory=Recipe)
+    out: Path | None = None
+    """The run's folder; runs/RECIPE unless given. One that exists is never overwritten."""
+    resume: bool = False
+    """Go on with the run in that folder, exactly where it stopped."""
+    minutes: float = float("inf")
+    """Stop cleanly after so many minutes, with a checkpoint."""
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu, cuda, cuda:1, ..."""
+    tensorboard: bool = False
+    """Write TensorBoard events into the run's folder as well."""
+    wandb: bool = False
+    """Log to Weights & Biases as well."""
+
+
+@app.command(name="train")
+def _train(recipe: Annotated[Literal[tuple(RECIPES)], tyro.conf.Positional], /) -> None:  # type: ignore[valid-type]
+    """Train a model by a recipe: weights, logs and samples go to a run folder, which can be resumed.
+
+    scorefield train RECIPE --help shows the recipe's settings, each of them an option.
+
+    Example: scorefield train mnist --out runs/mnist --minutes 60
+
+    Args:
+        recipe: The paper's settings for a data set (-baseline: its single-noise baseline), or tiny, for a first try.
+    """
+    train_command(recipe, [])
+
+
+def train_command(name: str, arguments: list[str]) -> None:
+    """Train by the recipe of that name, with the options of the command line over it; a resumed run keeps its own."""
+    from scorefield.distributed import joined
+    from scorefield.logs import tensorboard_log, wandb_log
+    from scorefield.progress import track
+    from scorefield.runs import saved_recipe, train
+
+    if name not in RECIPES:
+        raise ValueError(f"there is no recipe {name} (choose from {', '.join(RECIPES)})")
+    options = _parsed(name, RECIPES[name], arguments)
+    out = options.out or Path("runs") / name
+    if options.resume:
+        options = _parsed(name, saved_recipe(out), arguments)
+    with joined(options.device) as group:
+        extra = [partial(tensorboard_log, out / "tensorboard")] if options.tensorboard else []
+        extra += [partial(wandb_log, out, asdict(options.recipe))] if options.wandb else []
+        saved = train(
+            options.recipe,
+            out,
+            group,
+            resume=options.resume,
+            minutes=options.minutes,
+            extra_logs=extra,
+            say=say,
+            track=track,
+        )
+        if group.main:
+            print(saved)
+
+
+def _parsed(name: str, recipe: Recipe, arguments: list[str]) -> Train:
+    return tyro.cli(
+        Train,
+        prog=f"scorefield train {name}",
+        default=Train(recipe=recipe),
+        args=arguments,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )

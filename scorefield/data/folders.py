@@ -1,0 +1,95 @@
+"""Folders of image files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from scorefield.data.cache import Row, prepared
+from scorefield.data.images import Images
+from scorefield.data.pictures import ENDINGS, Fit, decode, fitted
+from scorefield.progress import Track
+
+VERSION = 1
+"""To be raised when the same files come to give other pixels, so that nobody is served the old ones."""
+MOST_THREADS, BLOCK = 8, 8
+"""How many threads decode, and how many images one takes at a time."""
+
+
+def folder_images(folder: Path, source: str, fit: Fit, *, track: Track[Any]) -> Images:
+    """All images in a folder and the folders inside it, sorted by name. Names that begin with a dot are passed over."""
+    names = _names(folder)
+    if not names:
+        raise ValueError(f"{folder} holds no images (looked for {' '.join(ENDINGS)}, also in the folders inside it)")
+    return file_images(folder, names, source, fit, track=track)
+
+
+def file_images(folder: Path, names: Sequence[str], source: str, fit: Fit, *, track: Track[Any]) -> Images:
+    """These files of a folder, decoded in parallel, once: the result is cached.
+
+    The cache's key is not the files' content, which would have to be read each time, but what changes with it: the
+    folder, the names, sizes and times of last change of the files, and the crop and the size.
+    """
+
+    def read(k: int) -> Row:
+        try:
+            image = decode(folder / names[k])
+        except Exception as error:  # Pillow raises a dozen kinds for damaged files, SyntaxError among them
+            return f"{type(error).__name__}: {error}"
+        return fitted(image, str(folder / names[k]), fit)
+
+    rows = _in_order(read, len(names))
+    return prepared(_key(folder, names, fit), source, names, rows, track=track, what=f"decoding {folder}")
+
+
+def _in_order(read: Callable[[int], Row], n: int) -> Iterator[Row]:
+    """read(0), ..., read(n − 1), computed by threads that are only a little ahead, so that few are in memory at once.
+
+    Threads, since Pillow decodes and resizes outside Python's lock, and a new process would first import torch for
+    seconds. Few threads, since the rest of the work holds the lock; and whole blocks, since small images take no longer
+    than passing them on.
+    """
+    waiting: deque[Future[list[Row]]] = deque()
+    workers = min(MOST_THREADS, os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool:
+        for start in range(0, n, BLOCK):
+            waiting.append(pool.submit(lambda block: list(map(read, block)), range(start, min(start + BLOCK, n))))
+            if len(waiting) == 2 * workers:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+
+
+def _names(folder: Path) -> list[str]:
+    names, seen = [], set()
+    for here, folders, files in os.walk(folder, followlinks=True):
+        place = Path(here)
+        if place.resolve() in seen:  # a link back to a folder above would never end
+            folders.clear()
+            continue
+        seen.add(place.resolve())
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        wanted = (name for name in files if name.lower().endswith(ENDINGS) and not name.startswith("."))
+        names += [(place / name).relative_to(folder).as_posix() for name in wanted]
+    return sorted(names)
+
+
+def _key(folder: Path, names: Sequence[str], fit: Fit) -> str:
+    key = hashlib.sha256(repr((VERSION, os.fsencode(folder.resolve()), tuple(fit))).encode())
+    for name in names:
+        key.update(repr((os.fsencode(name), *_changed(folder / name))).encode())
+    return key.hexdigest()
+
+
+def _changed(path: Path) -> tuple[int, int]:
+    """Size and time of last change; nothing for a link to nowhere, which is found broken later."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0, 0
+    return stat.st_size, stat.st_mtime_ns

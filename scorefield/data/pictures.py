@@ -1,0 +1,132 @@
+"""One image: from a file of any common kind to grey or RGB of 8 bits, cropped and resized."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from scorefield.data.images import Pixels
+
+if TYPE_CHECKING:  # Pillow is imported where it is used: arrays can be trained on without it
+    from PIL import Image
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+"""Of the files in a folder that are taken for images, in small or capital letters."""
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+"""What such files hold (a GIF is often misnamed). Others stay shut: Pillow would hand some to outside programs."""
+GREY = ("1", "L", "LA", "La")
+"""Pillow's modes without colour, up to 8 bits."""
+
+
+class Fit(NamedTuple):
+    """How images are brought to one size: a centre crop to a square, then a resize to (H, W). None leaves them."""
+
+    crop: int | None = None
+    size: tuple[int, int] | None = None
+
+
+def fit_of(image_size: int | Sequence[int] | None, crop: int | None) -> Fit:
+    """The user's wishes, checked."""
+    if crop is not None and crop < 1:
+        raise ValueError(f"crop must be positive; got {crop}")
+    if image_size is None:
+        return Fit(crop)
+    size = [image_size, image_size] if isinstance(image_size, int) else list(image_size)
+    if len(size) != 2 or min(size) < 1:
+        raise ValueError(f"image_size must be one positive number, or height and width; got {image_size}")
+    return Fit(crop, (size[0], size[1]))
+
+
+def decode(path: Path) -> Image.Image:
+    """The image in a file, of mode L or RGB, the way up that its EXIF orientation says. Of an animation, the first."""
+    from PIL import Image, ImageOps
+
+    with Image.open(path, formats=FORMATS) as image:
+        return flat(ImageOps.exif_transpose(image))
+
+
+def open_image(path: Path) -> Image.Image:
+    """The image in a file that a user named."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no image {path}")
+    try:
+        return decode(path)
+    except Exception as error:  # Pillow raises a dozen kinds for damaged files, SyntaxError among them
+        raise ValueError(f"{path} is no image that can be read ({type(error).__name__}: {error})") from error
+
+
+def flat(image: Image.Image) -> Image.Image:
+    """Any image as L, if it is grey, or else RGB. What is transparent shows white."""
+    if image.mode.startswith("I"):
+        return _eight_bits(image)
+    grey = image.mode in GREY
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        flattened = _over_white(image.convert("LA" if grey else "RGBA"))
+    else:
+        flattened = image.convert("L" if grey else "RGB")
+    return _without_colour(flattened) if image.mode in ("P", "PA") else flattened
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit grey: 0 ... 65535 becomes 0 ... 255 by v → round(v · 255/65535) = round(v/257)."""
+    from PIL import Image
+
+    values = np.asarray(image).astype(np.int64).clip(0, 65535)
+    if isinstance(clear := image.info.get("transparency"), int):
+        values[values == clear] = 65535
+    return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    """LA or RGBA in front of white:  round((a·c + (255 − a)·255) / 255)."""
+    from PIL import Image
+
+    opaque = image.mode.removesuffix("A")
+    white = Image.new(opaque, image.size, "white")
+    white.paste(image.convert(opaque), mask=image.getchannel("A"))
+    return white
+
+
+def _without_colour(image: Image.Image) -> Image.Image:
+    """RGB as L, if all its pixels are grey: programs that shrink PNGs turn grey images into ones with a palette."""
+    red, green, blue = (np.asarray(channel) for channel in image.split())
+    return image.getchannel("R") if np.array_equal(red, green) and np.array_equal(green, blue) else image
+
+
+def fitted(image: Image.Image, name: str, fit: Fit) -> Pixels:
+    """The pixels of an image of mode L or RGB, (H, W, C), after crop and resize. `name` is for the error message."""
+    if fit.crop is not None:
+        image = _cropped(image, name, fit.crop)
+    if fit.size is not None:
+        image = _resized(image, *fit.size)
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
+def _cropped(image: Image.Image, name: str, side: int) -> Image.Image:
+    if side > min(image.size):
+        raise ValueError(
+            f"cannot crop {side}×{side} out of {name}, which is {image.height}×{image.width} "
+            f"(crop at most {min(image.size)}, or leave out the smaller images)"
+        )
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    return image.crop((left, top, left + side, top + side))
+
+
+def _resized(image: Image.Image, height: int, width: int) -> Image.Image:
+    """The largest centred part of that aspect ratio, resized by Pillow's antialiased triangle filter.
+
+    The released code of the paper resizes CelebA by this filter. Its weights are positive, so it adds no halos at edges
+    as LANCZOS and BICUBIC do. The part begins at a whole pixel: an image that needs no scaling is not blurred.
+    """
+    from PIL import Image
+
+    part_width = min(image.width, image.height * width / height)
+    part_height = min(image.height, image.width * height / width)
+    left, top = int((image.width - part_width) / 2), int((image.height - part_height) / 2)
+    part = image.crop((left, top, left + math.ceil(part_width), top + math.ceil(part_height)))
+    return part.resize((width, height), Image.Resampling.BILINEAR, box=(0, 0, part_width, part_height))

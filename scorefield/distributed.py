@@ -1,0 +1,92 @@
+"""Many processes, on PyTorch's own engine: started by torchrun, one for each GPU, or by hand as one.
+
+torchrun --nproc-per-node=2 -m scorefield train mnist
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes that work together, as one of them sees it."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that writes files and talks."""
+        return self.rank == 0
+
+    def any(self, flag: bool) -> bool:
+        """Whether any process says so; all of them get the same answer, at the same point of their work."""
+        if self.world == 1:
+            return flag
+        answers: list[Any] = [None] * self.world
+        dist.all_gather_object(answers, flag)
+        return any(answers)
+
+    def sum_(self, tensor: torch.Tensor) -> None:
+        """In place, the sum of all processes' tensors."""
+        if self.world > 1:
+            dist.all_reduce(tensor)
+
+    def gather(self, value: Any) -> list[Any]:  # noqa: ANN401
+        """Every process's value, by rank, for the main process; an empty list for the others."""
+        if self.world == 1:
+            return [value]
+        values = [None] * self.world if self.main else None
+        dist.gather_object(value, values)
+        return values or []
+
+    def share(self, numbers: int) -> range:
+        """This process's part of the numbers 0 ... numbers − 1: in one piece, all parts of nearly one size."""
+        return range(numbers * self.rank // self.world, numbers * (self.rank + 1) // self.world)
+
+    def wait(self) -> None:
+        """Until all have come here."""
+        if self.world > 1:
+            dist.barrier()
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Group]:
+    """The group that torchrun started this process in, or a group of one. `device`: auto, cpu, cuda, cuda:1, ..."""
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    place = pick_device(device, local_rank=int(os.environ.get("LOCAL_RANK", 0)))
+    if world == 1:
+        yield Group(0, 1, place)
+        return
+    dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    try:
+        yield Group(rank, world, place)
+    finally:
+        dist.destroy_process_group()
+
+
+def pick_device(name: str, *, local_rank: int = 0) -> torch.device:
+    """The device of that name; auto is this process's GPU where there is one, else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"no device is called {name} (auto, cpu, cuda, cuda:1, mps)") from None
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError("this PyTorch sees no CUDA GPU (use --device cpu)")
+        device = torch.device("cuda", device.index if device.index is not None else local_rank)
+        if device.index is not None and device.index >= torch.cuda.device_count():
+            raise ValueError(f"there is no {device}: this machine has {torch.cuda.device_count()} GPUs")
+        torch.cuda.set_device(device)
+    return device

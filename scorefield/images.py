@@ -1,0 +1,78 @@
+"""Images: float tensors (N, C, H, W) in [0, 1] inside, bytes (N, H, W, C) and files outside."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:  # Pillow is imported where it is used
+    from PIL import Image
+
+
+def to_float(pixels: np.ndarray) -> Tensor:
+    """Bytes (N, H, W, C) as floats (N, C, H, W) in [0, 1]."""
+    return torch.tensor(pixels).permute(0, 3, 1, 2).float() / 255
+
+
+def to_bytes(x: Tensor) -> np.ndarray:
+    """Floats (N, C, H, W) as bytes (N, H, W, C); what lies outside [0, 1] is clipped."""
+    return (x.detach().float().clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+
+
+def grid(pixels: np.ndarray, *, columns: int | None = None, gap: int = 2, background: int = 255) -> np.ndarray:
+    """Images (N, H, W, C) side by side as one, (H', W', C), near to a square unless `columns` says otherwise."""
+    n, height, width, channels = pixels.shape
+    columns = columns or math.ceil(math.sqrt(n))
+    rows = -(-n // columns)
+    sheet = np.full((rows * (height + gap) + gap, columns * (width + gap) + gap, channels), background, np.uint8)
+    for k, image in enumerate(pixels):
+        top, left = gap + k // columns * (height + gap), gap + k % columns * (width + gap)
+        sheet[top : top + height, left : left + width] = image
+    return sheet
+
+
+def as_picture(pixels: np.ndarray, *, zoom: int = 1) -> Image.Image:
+    """One image (H, W, C) for Pillow, its pixels enlarged `zoom` times without blurring."""
+    from PIL import Image
+
+    picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    return picture.resize((picture.width * zoom, picture.height * zoom), Image.Resampling.NEAREST)
+
+
+def zoom_for(pixels: np.ndarray, *, target: int = 600) -> int:
+    """How often to enlarge an image (H, W, C) so that small ones can be seen."""
+    return max(1, target // max(pixels.shape[:2]))
+
+
+def save_png(path: Path, pixels: np.ndarray, *, zoom: int = 1) -> None:
+    """Write an image (H, W, C); an interrupted write leaves what was there before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    as_picture(pixels, zoom=zoom).save(part, format="PNG")
+    os.replace(part, path)
+
+
+def save_npy(path: Path, pixels: np.ndarray) -> None:
+    """Write bytes as they are; an interrupted write leaves what was there before."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        np.save(file, pixels)
+    os.replace(part, path)
+
+
+def save_gif(path: Path, frames: Iterable[np.ndarray], *, zoom: int = 1, seconds: float = 6.0) -> None:
+    """Write images (H, W, C) as an endless animation that rests on its last frame."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    first, *others = [as_picture(frame, zoom=zoom) for frame in frames]
+    each = max(20, round(1000 * seconds / (len(others) + 1)))
+    durations = [each] * len(others) + [2000]
+    part = path.with_name(path.name + ".part")
+    first.save(part, format="GIF", save_all=True, append_images=others, duration=durations, loop=0)
+    os.replace(part, path)

@@ -1,0 +1,64 @@
+"""Where a run's numbers go: CSV files always, TensorBoard and Weights & Biases on request."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+Log = Callable[[int, Mapping[str, float]], None]
+"""(step, numbers by name) -> nothing."""
+
+
+def csv_log(path: Path, columns: list[str], *, until: int) -> Log:
+    """A CSV file with these columns after `step`. What it holds of later steps than `until` is dropped: a resumed run
+    writes it again."""
+    header = ["step", *columns]
+    rows: list[list[str]] = []
+    if path.exists():
+        with path.open(newline="") as file:
+            rows = [row for row in csv.reader(file) if len(row) == len(header)]
+        rows = [row for row in rows[1:] if row[0].isdigit() and int(row[0]) <= until]
+    part = path.with_name(path.name + ".part")
+    part.write_text(_lines([header, *rows]))
+    os.replace(part, path)
+
+    def log(step: int, numbers: Mapping[str, float]) -> None:
+        with path.open("a", newline="") as file:
+            file.write(_lines([[str(step), *(f"{numbers[c]:.6g}" if c in numbers else "" for c in columns)]]))
+
+    return log
+
+
+def _lines(rows: list[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def tensorboard_log(folder: Path) -> Log:
+    """A TensorBoard event file in `folder`."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ImportError("--tensorboard needs a package (pip install 'scorefield[tensorboard]')") from error
+    writer = SummaryWriter(str(folder))
+
+    def log(step: int, numbers: Mapping[str, float]) -> None:
+        for name, number in numbers.items():
+            writer.add_scalar(name, number, step)
+        writer.flush()
+
+    return log
+
+
+def wandb_log(folder: Path, settings: Mapping[str, object]) -> Log:
+    """A run of Weights & Biases, named after `folder`; its own environment variables (WANDB_MODE, ...) apply."""
+    try:
+        import wandb
+    except ImportError as error:
+        raise ImportError("--wandb needs a package (pip install 'scorefield[wandb]')") from error
+    run = wandb.init(project="scorefield", name=folder.name, dir=str(folder), config=dict(settings), resume="allow")
+    return lambda step, numbers: run.log(dict(numbers), step=step)

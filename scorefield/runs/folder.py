@@ -1,0 +1,179 @@
+"""A run's folder: its recipe, its checkpoints, its samples and its logs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from scorefield import checkpoint
+from scorefield.distributed import Group
+from scorefield.generate import generate
+from scorefield.images import grid, save_png, to_bytes, zoom_for
+from scorefield.logs import Log, csv_log
+from scorefield.networks import RefineNet
+from scorefield.noise import sample_seeds
+from scorefield.recipes import Recipe
+from scorefield.samplers import last
+from scorefield.training import TrainingState, measure
+
+FIXED = ("data", "image_size", "crop", "width", "sigma_max", "sigma_min", "levels", "ema", "seed", "batch_size")
+"""What cannot change when a run is resumed."""
+
+Say = Callable[[str], None]
+
+
+def check_folder(recipe: Recipe, out: Path, *, resume: bool) -> None:
+    """Whether the run may use this folder: a new one, or to resume, one of the same recipe. None is overwritten."""
+    if resume:
+        before = saved_recipe(out)
+        changed = [name for name in FIXED if getattr(before, name) != getattr(recipe, name)]
+        if changed:
+            was = ", ".join(f"{name} {getattr(before, name)}" for name in changed)
+            raise ValueError(f"{out} was started with {was}, which a resumed run cannot change (use another --out)")
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(f"{out} exists already (go on with it: --resume; or name another folder: --out)")
+
+
+def write_recipe(recipe: Recipe, out: Path) -> None:
+    """Makes the folder where there is none."""
+    out.mkdir(parents=True, exist_ok=True)
+    part = out / "recipe.part"
+    part.write_text(json.dumps(asdict(recipe), indent=2) + "\n")
+    os.replace(part, out / "recipe.json")
+
+
+def saved_recipe(out: Path) -> Recipe:
+    """The recipe that a run folder was started with."""
+    try:
+        return checkpoint.recipe_from_json((out / "recipe.json").read_text())
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{out} holds no run to resume (leave --resume out to start one)") from None
+
+
+@dataclass
+class Run:
+    """A run under way, in its folder."""
+
+    recipe: Recipe
+    out: Path
+    group: Group
+    state: TrainingState
+    network: RefineNet
+    shape: tuple[int, int, int]
+    facts: dict[str, str]
+    held_out: Tensor | None
+    say: Say
+    logs: list[Log] = field(default_factory=list)
+    held_out_logs: list[Log] = field(default_factory=list)
+    saved: Path | None = None
+
+    def open_logs(self, extra: list[Log]) -> None:
+        """log.csv and held_out.csv, without what they hold of later steps than this one."""
+        levels = range(1, self.recipe.levels + 1)
+        columns = ["loss", *(f"loss_{k}" for k in levels), "learning_rate", "images_per_second", "seconds"]
+        self.logs = [csv_log(self.out / "log.csv", columns, until=self.state.step), *extra]
+        kinds = ["", "ema_"] if self.recipe.ema else [""]
+        columns = [name for kind in kinds for name in (f"{kind}held_out", *(f"{kind}held_out_{k}" for k in levels))]
+        self.held_out_logs = [csv_log(self.out / "held_out.csv", columns, until=self.state.step), *extra]
+
+    def save(self) -> None:
+        """A checkpoint of the current step. The optimizer comes first: a model file means a whole checkpoint."""
+        folder, name = self.out / "checkpoints", f"{self.state.step:08d}.safetensors"
+        moments = optimizer_tensors(self.state.optimizer)
+        checkpoint.write(folder / f"optimizer-{name}", moments, {"step": str(self.state.step)})
+        checkpoint.save_model(
+            folder / f"model-{name}",
+            self.network.state_dict(),
+            self.state.average,
+            recipe=self.recipe,
+            shape=self.shape,
+            step=self.state.step,
+            facts=self.facts,
+        )
+        self.saved = folder / f"model-{name}"
+        for old in sorted(folder.glob("optimizer-*.safetensors"))[:-2]:
+            old.unlink()
+
+    def restore(self) -> None:
+        """The newest checkpoint that is whole; damaged ones are passed over with a message."""
+        for model in reversed(checkpoint.model_files(self.out)):
+            optimizer = model.with_name(model.name.replace("model-", "optimizer-"))
+            if not optimizer.exists():
+                continue
+            try:
+                weights, metadata = checkpoint.read(model)
+                moments, _ = checkpoint.read(optimizer)
+            except checkpoint.BrokenCheckpointError as error:
+                self.say(f"{error}; going back to the checkpoint before it")
+                continue
+            restore_state(self.state, weights, moments, step=int(metadata["step"]))
+            self.saved = model
+            self.say(f"resuming {self.out} at step {self.state.step}")
+            return
+        self.say(f"{self.out} holds no whole checkpoint yet: starting at step 0")
+
+    def evaluate(self) -> None:
+        """The held-out loss of the raw and of the averaged weights, into held_out.csv."""
+        if self.held_out is None:
+            return
+        numbers: dict[str, float] = {}
+        kinds = {"": self.network} | ({"ema_": self.averaged()} if self.state.average else {})
+        for kind, network in kinds.items():
+            each = measure(network, self.held_out, network.sigmas, batch_size=64)
+            numbers[f"{kind}held_out"] = each.nanmean().item()
+            numbers |= {f"{kind}held_out_{k}": v for k, v in enumerate(each.tolist(), 1) if v == v}
+        for log in self.held_out_logs:
+            log(self.state.step, numbers)
+
+    def preview(self) -> None:
+        """A few samples, as samples/STEP.png. A network in its beginnings may diverge: that is no reason to stop."""
+        if not self.recipe.previews:
+            return
+        network = self.averaged()
+        on_cpu = self.group.device.type == "cpu"
+        steps = self.recipe.preview_steps or max(1, self.recipe.sample_steps // (20 if on_cpu else 1))
+        seeds = sample_seeds(0, range(self.recipe.previews))
+        try:
+            states = generate(network, network.sigmas, self.shape, seeds, step_size=self.recipe.step_size, steps=steps)
+            pixels = grid(to_bytes(last(states)))
+            save_png(self.out / "samples" / f"{self.state.step:08d}.png", pixels, zoom=zoom_for(pixels))
+        except FloatingPointError as error:
+            self.say(f"no samples at step {self.state.step}: {error}")
+
+    def averaged(self) -> RefineNet:
+        """The network with the moving average's weights, or as it is where none is kept."""
+        if self.state.average is None:
+            return self.network
+        network = copy.deepcopy(self.network)
+        network.load_state_dict(self.state.average)
+        return network
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state under flat names: PARAMETER/KIND."""
+    moments = optimizer.state_dict()["state"]
+    return {f"{k}/{kind}": value for k, kinds in moments.items() for kind, value in kinds.items()}
+
+
+@torch.no_grad()
+def restore_state(
+    state: TrainingState, weights: Mapping[str, Tensor], moments: Mapping[str, Tensor], *, step: int
+) -> None:
+    """Put a checkpoint's tensors back where they came from."""
+    for kind, tensors in {"raw": state.network.state_dict(), "ema": state.average or {}}.items():
+        for name, value in tensors.items():
+            value.copy_(weights[f"{kind}/{name}"])
+    whole = state.optimizer.state_dict()
+    whole["state"] = {}
+    for name, value in moments.items():
+        k, kind = name.split("/")
+        whole["state"].setdefault(int(k), {})[kind] = value
+    state.optimizer.load_state_dict(whole)
+    state.step = step

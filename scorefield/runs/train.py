@@ -1,0 +1,207 @@
+"""From a recipe to a trained model."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from scorefield import data
+from scorefield.distributed import Group
+from scorefield.logs import Log
+from scorefield.progress import Bar, Track, silent
+from scorefield.recipes import OBJECTIVES, Recipe, network_of
+from scorefield.runs.folder import Run, Say, check_folder, write_recipe
+from scorefield.runs.losses import Losses
+from scorefield.runs.stop import Stop
+from scorefield.training import Batch, TrainingState, Update, fit, step_loss
+
+
+def train(
+    recipe: Recipe,
+    out: Path,
+    group: Group,
+    *,
+    resume: bool = False,
+    minutes: float = float("inf"),
+    extra_logs: Sequence[Callable[[], Log]] = (),
+    say: Say = lambda line: None,
+    track: Track[object] = silent,
+) -> Path:
+    """Train the recipe in the folder `out` until it is done, told to stop, or out of time. Returns the last model file.
+
+    All processes of the group call this together; the main one writes and talks.
+    """
+    stop = Stop(minutes)
+    if not group.main:
+        say = _nothing
+    if group.main:
+        check_folder(recipe, out, resume=resume)
+    run, images = _prepare(recipe, out, group, say, track)
+    if resume:
+        run.restore()
+    if group.main:
+        write_recipe(recipe, out)
+        run.open_logs([log() for log in extra_logs])
+    with stop.listening():
+        _loop(run, batches(images, recipe, group), stop)
+    if run.state.step < recipe.steps:
+        say(f"stopped at step {run.state.step} of {recipe.steps}: {stop.reason} (go on with --resume)")
+    return run.saved or out
+
+
+def _nothing(line: str) -> None:
+    pass
+
+
+def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[object]) -> tuple[Run, data.Images]:
+    if not group.main:
+        group.wait()  # the main process prepares the data first, the others find it prepared
+    images, held_out = data_of(recipe, track=track)
+    if group.main:
+        group.wait()
+    channels, height, width = images.shape
+    say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}")
+    cuda = group.device.type == "cuda"
+    if cuda:
+        _choose_kernels(recipe.deterministic)
+    network = network_of(recipe, channels=channels).to(group.device)
+    if cuda:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate, fused=cuda)
+    average = {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None
+    facts = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
+    kept = torch.tensor(held_out.pixels).to(group.device) if held_out is not None else None
+    state = TrainingState(network, optimizer, average)
+    return Run(recipe, out, group, state, network, (channels, height, width), facts, kept, say), images
+
+
+def _choose_kernels(deterministic: bool) -> None:
+    """The fastest of cuDNN's kernels by trial, or those that give the same bits every time."""
+    torch.backends.cudnn.benchmark = not deterministic
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+
+
+def data_of(recipe: Recipe, *, track: Track[object] = silent) -> tuple[data.Images, data.Images | None]:
+    """The images to train on, and those held out: of a named data set from its test split, else kept apart."""
+    load = partial(data.load, image_size=recipe.image_size, crop=recipe.crop, track=track)
+    images = load(recipe.data)
+    if recipe.held_out == 0:
+        return images, None
+    if recipe.data in ("mnist", "cifar10", "celeba"):
+        try:
+            test = load(f"{recipe.data}:test")
+            return images, replace(test, pixels=test.pixels[: recipe.held_out])
+        except FileNotFoundError:
+            warnings.warn(f"no test split of {recipe.data}: holding out training images instead", stacklevel=2)
+    held_out = min(recipe.held_out, len(images) // 5)
+    return data.split(images, held_out) if held_out else (images, None)
+
+
+def batches(images: data.Images, recipe: Recipe, group: Group) -> Batch:
+    """This process's part of each step's batch; from the GPU's own memory where the data fits there."""
+    if recipe.batch_size % group.world:
+        raise ValueError(f"a batch of {recipe.batch_size} cannot be shared by {group.world} processes (--batch-size)")
+    size = recipe.batch_size // group.world
+    place = partial(data.indices, len(images), seed=recipe.seed, rank=group.rank, world=group.world, size=size)
+    if group.device.type == "cuda" and images.pixels.nbytes < torch.cuda.mem_get_info(group.device)[0] / 4:
+        resident = torch.tensor(images.pixels).to(group.device)
+        return lambda step: resident[torch.as_tensor(place(step=step)).to(group.device)]
+    return lambda step: torch.as_tensor(images.pixels[place(step=step)]).to(group.device)
+
+
+def _updates(run: Run, batch: Batch) -> Iterator[Update]:
+    """The updates of the recipe, as this device and this number of processes want them."""
+    recipe, device = run.recipe, run.group.device
+    score: Callable[[Tensor, Tensor], Tensor] = run.network
+    replica = None
+    if run.group.world > 1:
+        score = replica = DistributedDataParallel(run.network, device_ids=[device] if device.type == "cuda" else None)
+    loss = step_loss(
+        torch.compile(score) if recipe.compile else score,
+        run.network.sigmas,
+        seed=recipe.seed,
+        objective=OBJECTIVES[recipe.objective],
+        flip=recipe.flip,
+        dequantise=recipe.dequantise,
+        autocast=_autocast(recipe, device),
+    )
+    return fit(
+        run.state,
+        batch,
+        loss,
+        steps=recipe.steps,
+        learning_rate=recipe.learning_rate,
+        warmup=recipe.warmup,
+        clip=recipe.clip,
+        ema=recipe.ema,
+        micro_batch=recipe.micro_batch or (32 if device.type == "cpu" else 0),
+        rank=run.group.rank,
+        replica=replica,
+    )
+
+
+def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+    """bfloat16 where it is asked for, or pays: GPUs that have it. A CPU without it is 40 times slower for it."""
+    pays = device.type == "cuda" and torch.cuda.is_bf16_supported() and recipe.objective == "denoising"
+    wanted = recipe.precision == "bfloat16" or (recipe.precision == "auto" and pays)
+    return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else nullcontext
+
+
+def _loop(run: Run, batch: Batch, stop: Stop) -> None:
+    """All updates, and between them whatever is due. Every decision is taken by all processes alike."""
+    recipe, group = run.recipe, run.group
+    losses, began, clock = Losses(recipe.levels, group.device), time.monotonic(), (time.monotonic(), run.state.step)
+    with Bar("training", recipe.steps, done=run.state.step) if group.main else nullcontext() as bar:
+        for update in _updates(run, batch):
+            losses.add(update)
+            step, ends = update.step, update.step == recipe.steps
+            every = (recipe.log_every, recipe.evaluate_every, recipe.checkpoint_every)
+            log, evaluate, save = (ends or step % n == 0 for n in every)
+            stops = not ends and (group.world == 1 or step % 10 == 0) and group.any(stop.due())
+            looks = log or save or stops or group.device.type == "cpu"  # a look makes a GPU wait
+            if looks and group.any(losses.bad_step() > 0):
+                raise _not_finite(losses.bad_step(), run.saved)
+            numbers = losses.look(group) if log else {}
+            if bar is not None:
+                if log:
+                    clock = _log(run, numbers, began, clock)
+                bar.advance(step, f"loss {numbers['loss']:.4g}" if log else "")
+                if evaluate:
+                    run.evaluate()
+                if save or stops:
+                    run.save()
+                if save:
+                    run.preview()
+            if evaluate or save or stops:
+                group.wait()
+            if stops:
+                return
+
+
+def _log(run: Run, numbers: dict[str, float], began: float, clock: tuple[float, int]) -> tuple[float, int]:
+    """One line in every log. `clock`: time and step of the line before; returns those of this one."""
+    now, step = time.monotonic(), run.state.step
+    numbers["learning_rate"] = run.state.optimizer.param_groups[0]["lr"]
+    numbers["images_per_second"] = (step - clock[1]) * run.recipe.batch_size / (now - clock[0])
+    numbers["seconds"] = now - began
+    for log in run.logs:
+        log(step, numbers)
+    return now, step
+
+
+def _not_finite(step: int, saved: Path | None) -> FloatingPointError:
+    good = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
+    cure = "lower --learning-rate, or add --warmup 1000 or --clip 1, and --resume"
+    return FloatingPointError(f"the loss is not finite at step {step}; {good} ({cure})")

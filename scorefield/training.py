@@ -1,0 +1,145 @@
+"""Training: a generator that yields after each update.
+
+Update number n is a pure function of (seed, n): the batch, the levels, the noise, the flips. So a run that is resumed
+goes on as if it had never stopped, and P processes compute what one would with the joined batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from scorefield.noise import SampleNoise
+from scorefield.objectives import denoising, weighted
+from scorefield.score import Score
+
+Batch = Callable[[int], Tensor]
+"""step -> this process's part of its batch: bytes (B, H, W, C) on the device."""
+
+StepLoss = Callable[[int, Tensor, range], tuple[Tensor, Tensor]]
+"""(step, bytes, their places in the step's batch) -> the examples' losses λ(σ)ℓ(σ) and their levels, both (B,)."""
+
+
+class Update(NamedTuple):
+    """After update number `step`: what its examples lost and at which levels, both (B,), on the device."""
+
+    step: int
+    losses: Tensor
+    levels: Tensor
+
+
+@dataclass
+class TrainingState:
+    """All that changes during training."""
+
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    average: dict[str, Tensor] | None = None
+    """A moving average of the network's state, if one is kept."""
+    step: int = 0
+
+
+def step_loss(
+    score: Score,
+    sigmas: Tensor,
+    *,
+    seed: int,
+    objective: Callable[..., Tensor] = denoising,
+    flip: bool = False,
+    dequantise: bool = True,
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> StepLoss:
+    """The terms of Eq. 6 with λ(σ) = σ², at one random level for each example."""
+
+    def loss(step: int, pixels: Tensor, places: range) -> tuple[Tensor, Tensor]:
+        noise = SampleNoise.at_step(seed, step, places, device=pixels.device)
+        x = prepared(pixels, noise, flip=flip, dequantise=dequantise)
+        levels = (noise.rand_like(x[:, 0, 0, 0]) * len(sigmas)).long()
+        with autocast():
+            each = partial(objective, randn_like=noise.randn_like)
+            return weighted(score, x, sigmas[levels], objective=each), levels
+
+    return loss
+
+
+def prepared(pixels: Tensor, noise: SampleNoise, *, flip: bool, dequantise: bool) -> Tensor:
+    """Bytes (B, H, W, C) as the floats to learn from, (B, C, H, W): dequantised, and half of them mirrored."""
+    x = pixels.permute(0, 3, 1, 2).float()
+    x = (x + noise.rand_like(x)) / 256 if dequantise else x / 255
+    if not flip:
+        return x.contiguous()
+    mirrored = noise.rand_like(x[:, :1, :1, :1]) < 0.5
+    return torch.where(mirrored, x.flip(3), x)
+
+
+def fit(
+    state: TrainingState,
+    batch: Batch,
+    loss: StepLoss,
+    *,
+    steps: int,
+    learning_rate: float,
+    warmup: int = 0,
+    clip: float = 0.0,
+    ema: float = 0.0,
+    micro_batch: int = 0,
+    rank: int = 0,
+    replica: DistributedDataParallel | None = None,
+) -> Iterator[Update]:
+    """Updates number state.step + 1 ... steps. A `replica` of the network shares gradients between processes.
+
+    A batch goes through the network `micro_batch` examples at a time (0: all at once), which saves memory.
+    """
+    while state.step < steps:
+        pixels = batch(state.step)
+        first, size = rank * len(pixels), micro_batch or len(pixels)
+        state.optimizer.zero_grad(set_to_none=True)
+        parts = []
+        for start in range(0, len(pixels), size):
+            part = pixels[start : start + size]
+            not_yet = replica is not None and start + size < len(pixels)
+            with replica.no_sync() if replica is not None and not_yet else nullcontext():
+                losses, levels = loss(state.step, part, range(first + start, first + start + len(part)))
+                (losses.sum() / len(pixels)).backward()
+            parts.append((losses.detach(), levels))
+        if clip:
+            nn.utils.clip_grad_norm_(state.network.parameters(), clip)
+        for group in state.optimizer.param_groups:
+            group["lr"] = learning_rate * min(1.0, (state.step + 1) / max(1, warmup))
+        state.optimizer.step()
+        state.step += 1
+        if state.average is not None:
+            update_average(state.average, state.network, min(ema, state.step / (state.step + 9)))
+        yield Update(state.step, *map(torch.cat, zip(*parts, strict=True)))
+
+
+@torch.no_grad()
+def update_average(average: dict[str, Tensor], network: nn.Module, decay: float) -> None:
+    """average ← decay · average + (1 − decay) · weights."""
+    weights = network.state_dict()
+    torch._foreach_lerp_([average[name] for name in weights], list(weights.values()), 1 - decay)
+
+
+@torch.no_grad()
+def measure(score: Score, pixels: Tensor, sigmas: Tensor, *, batch_size: int) -> Tensor:
+    """λ(σ)ℓ(σ) at each level on held-out bytes (N, H, W, C), (L,): denoising loss, with noise that is always the same.
+
+    Image k is perturbed at level k modulo L, so that L images or more see every level; a level without one is NaN.
+    """
+    levels = torch.arange(len(pixels), device=pixels.device) % len(sigmas)
+    total = torch.zeros(len(sigmas), device=pixels.device)
+    for start in range(0, len(pixels), batch_size):
+        part = slice(start, min(start + batch_size, len(pixels)))
+        noise = SampleNoise(range(part.start, part.stop))
+        x = prepared(pixels[part], noise, flip=False, dequantise=False)
+        objective = partial(denoising, randn_like=noise.randn_like)
+        losses = weighted(score, x, sigmas[levels[part]], objective=objective)
+        total.index_add_(0, levels[part], losses.float())
+    return total / torch.bincount(levels, minlength=len(sigmas))

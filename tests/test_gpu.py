@@ -1,0 +1,69 @@
+"""What only a GPU can show. Run with: pytest -m gpu"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from scorefield import checkpoint
+from scorefield.distributed import joined
+from scorefield.generate import generate
+from scorefield.networks import RefineNet
+from scorefield.noise import SampleNoise, geometric
+from scorefield.recipes import Recipe
+from scorefield.runs import train
+from scorefield.samplers import last
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+def test_a_seed_gives_the_same_noise_on_a_gpu() -> None:
+    here, there = (SampleNoise(range(100, 108)) for _ in range(2))
+    for draw in ("rand_like", "randn_like", "randn_like"):
+        a = getattr(here, draw)(torch.empty(8, 3, 33, 47))
+        b = getattr(there, draw)(torch.empty(8, 3, 33, 47, device="cuda")).cpu()
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_the_networks_score_is_the_same_on_a_gpu() -> None:
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    network = RefineNet(channels=3, width=32, sigmas=geometric(1.0, 0.01, 10))
+    x, sigma = torch.rand(4, 3, 33, 47), network.sigmas[[0, 3, 6, 9]]
+    with torch.no_grad():
+        here = network(x, sigma)
+        there = network.cuda()(x.cuda(), sigma.cuda()).cpu()
+    assert (here - there).norm() < 1e-4 * here.norm()
+
+
+def test_the_same_seed_gives_the_same_images_for_any_batch_size() -> None:
+    torch.backends.cudnn.allow_tf32 = False
+    network = RefineNet(channels=1, width=16, sigmas=geometric(1.0, 0.1, 3)).cuda()
+    one = last(generate(network, network.sigmas, (1, 28, 28), range(6), step_size=1e-3, steps=5))
+    parts = [
+        last(generate(network, network.sigmas, (1, 28, 28), part, step_size=1e-3, steps=5))
+        for part in (range(2), range(2, 6))
+    ]
+    torch.testing.assert_close(one, torch.cat(parts), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(precision: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "dots.npy", np.random.default_rng(0).integers(0, 256, (50, 12, 14, 3), dtype=np.uint8))
+    recipe = Recipe(data=str(tmp_path / "dots.npy"), width=8, steps=12, batch_size=8, ema=0.9, previews=0)
+    recipe = replace(recipe, deterministic=True, precision=precision, checkpoint_every=5, held_out=5)  # type: ignore[arg-type]
+    with joined("cuda") as group:
+        train(recipe, tmp_path / "whole", group)
+        train(replace(recipe, steps=7), tmp_path / "parts", group)
+        train(recipe, tmp_path / "parts", group, resume=True)
+    whole, parts = (
+        checkpoint.read(tmp_path / n / "checkpoints/model-00000012.safetensors")[0] for n in ("whole", "parts")
+    )
+    for name in whole:
+        assert torch.equal(whole[name], parts[name]), name

@@ -1,0 +1,195 @@
+"""train, sample, inpaint, info and import from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from scorefield.cli import main
+
+RELEASED = Path(__file__).parent / "released"
+
+
+def failure(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as exit_:
+        main([str(a) for a in arguments])
+    return int(str(exit_.value.code)), capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of grey images of 33 × 47, trained for a moment on a folder of them, through the command line."""
+    folder = tmp_path_factory.mktemp("odd")
+    rng = np.random.default_rng(0)
+    (folder / "images").mkdir()
+    for k in range(12):
+        Image.fromarray(rng.integers(0, 256, (33, 47), dtype=np.uint8)).save(folder / "images" / f"{k}.png")
+    os.environ["SCOREFIELD_DATA"] = str(folder / "data")
+    try:
+        main(
+            f"train tiny --data {folder}/images --out {folder}/run --image-size None --width 2 --levels 2 --steps 2 "
+            "--batch-size 4 --held-out 2 --sample-steps 2 --step-size 1e-5 --preview-steps 1 --device cpu".split()
+        )
+    finally:
+        del os.environ["SCOREFIELD_DATA"]
+    return folder / "run"
+
+
+def test_33_by_47_grey_images_from_end_to_end(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["sample", str(run), "-n", "3", "--out", str(tmp_path / "grid.png")])
+    assert capsys.readouterr().out.strip() == str(tmp_path / "grid.png")
+    with Image.open(tmp_path / "grid.png") as picture:
+        assert picture.mode == "L"
+        zoom = picture.width // (2 * 49 + 2)
+        assert picture.size == (zoom * (2 * 49 + 2), zoom * (2 * 35 + 2))
+    main(["info", str(run), "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["shape"], facts["step"], facts["weights"]) == ([1, 33, 47], 2, ["raw", "ema"])
+    main(["info", str(run)])
+    told = capsys.readouterr().out
+    for words in ("1 × 33 × 47", "2, sigma 1 ... 0.01", "raw and ema", "scorefield sample", "2 steps of 4"):
+        assert words in told
+
+
+def test_the_same_seed_gives_the_same_images_for_any_batch_size(run: Path, tmp_path: Path) -> None:
+    images = {}
+    for size in (1, 2, 5):
+        main(["sample", str(run), "-n", "5", "--batch-size", str(size), "--out", str(tmp_path / f"{size}.npy")])
+        images[size] = np.load(tmp_path / f"{size}.npy").astype(int)
+    assert images[5].shape == (5, 33, 47, 1)
+    assert np.abs(images[1] - images[5]).max() <= 1
+    assert np.abs(images[2] - images[5]).max() <= 1
+    assert len({image.tobytes() for image in images[5]}) == 5
+    main(["sample", str(run), "-n", "5", "--seed", "1", "--out", str(tmp_path / "other.npy")])
+    assert np.abs(np.load(tmp_path / "other.npy") - images[5]).max() > 10
+
+
+def test_the_same_images_for_two_processes(run: Path, tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "scorefield"]
+    arguments = ["sample", str(run), "-n", "3", "--out", str(tmp_path / "two.npy"), "--device", "cpu"]
+    done = subprocess.run(
+        launch + arguments, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    main(["sample", str(run), "-n", "3", "--out", str(tmp_path / "one.npy")])
+    one, two = (np.load(tmp_path / f"{name}.npy").astype(int) for name in ("one", "two"))
+    assert np.abs(one - two).max() <= 1
+
+
+def test_a_folder_a_gif_and_the_options(run: Path, tmp_path: Path) -> None:
+    main(["sample", str(run), "-n", "2", "--out", str(tmp_path / "each")])
+    assert sorted(p.name for p in (tmp_path / "each").iterdir()) == ["00000.png", "00001.png"]
+    with Image.open(tmp_path / "each" / "00000.png") as picture:
+        assert picture.size == (47, 33)
+    main(["sample", str(run), "-n", "2", "--steps", "50", "--out", str(tmp_path / "a.gif")])
+    with Image.open(tmp_path / "a.gif") as picture:
+        assert 50 <= picture.n_frames <= 60  # of 100 states
+    for option in (["--denoise"], ["--weights", "raw"], ["--step-size", "1e-4"], ["--steps", "3"]):
+        main(["sample", str(run), "-n", "2", *option, "--out", str(tmp_path / "b.npy")])
+        main(["sample", str(run), "-n", "2", "--out", str(tmp_path / "c.npy")])
+        assert not np.array_equal(np.load(tmp_path / "b.npy"), np.load(tmp_path / "c.npy")), option
+
+
+@pytest.mark.parametrize("mask", ["left", "right", "top", "bottom", "center", "random", "file"])
+def test_inpainting_keeps_what_is_known(mask: str, run: Path, tmp_path: Path) -> None:
+    """Known pixels agree with the image to within the last level's noise, 0.01; the rest does not."""
+    original = np.random.default_rng(1).integers(0, 256, (33, 47), dtype=np.uint8)
+    Image.fromarray(original).save(tmp_path / "image.png")
+    known = np.ones((33, 47), bool)
+    if mask == "file":
+        known[5:20, 10:30] = False
+        Image.fromarray(np.where(known, 255, 0).astype(np.uint8)).save(tmp_path / "mask.png")
+        mask = str(tmp_path / "mask.png")
+    else:
+        from scorefield.masks import mask_of
+
+        known = mask_of(mask, 33, 47).numpy()
+        hidden = {"left": known[:, 23:].all(), "right": known[:, :24].all(), "top": known[16:].all()}
+        assert hidden.get(mask, True)
+    assert 0.2 < known.mean() < 0.9
+    main(["inpaint", str(run), "--image", str(tmp_path / "image.png"), "--mask", mask, "-n", "2",
+          "--out", str(tmp_path / "out.npy")])  # fmt: skip
+    completions = np.load(tmp_path / "out.npy")[..., 0].astype(int)
+    assert completions.shape == (2, 33, 47)
+    inside = (original > 15) & (original < 240) & known
+    error = (completions - original)[:, inside]
+    assert abs(error.std() / 2.55 - 1) < 0.2
+    assert np.abs(completions - original)[:, ~known].mean() > 20
+    assert not np.array_equal(completions[0][~known], completions[1][~known])
+
+
+def test_the_picture_of_an_inpainting(run: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (300, 200), "red").save(tmp_path / "image.jpg")
+    main(["inpaint", str(run), "--image", str(tmp_path / "image.jpg"), "-n", "3", "--out", str(tmp_path / "row.png")])
+    with Image.open(tmp_path / "row.png") as picture:
+        pixels = np.asarray(picture)
+    zoom = pixels.shape[0] // 37
+    pixels = pixels[::zoom, ::zoom]
+    assert pixels.shape == (37, 5 * 49 + 2)  # occluded, three completions, original
+    assert (pixels[2:35, 2 : 2 + 23] == 128).all()
+    assert np.array_equal(pixels[2:35, 2 + 23 : 2 + 47], pixels[2:35, 2 + 4 * 49 + 23 : 2 + 4 * 49 + 47])
+
+
+def test_a_released_checkpoint_becomes_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["import", str(RELEASED / "tiny_gray28.pth"), "--out", str(tmp_path / "gray.safetensors")])
+    main(["info", str(tmp_path / "gray.safetensors"), "--json"])
+    facts = json.loads(capsys.readouterr().out.split("\n", 1)[1])
+    assert (facts["shape"], len(facts["sigmas"]), facts["weights"]) == ([1, 28, 28], 10, ["raw"])
+    code, said = failure(capsys, "import", RELEASED / "tiny_gray28.pth", "--out", tmp_path / "gray.safetensors")
+    assert (code, "exists already" in said) == (2, True)
+
+
+def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.png").write_text("no image")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    Image.new("L", (47, 33), "white").save(tmp_path / "white.png")
+    image: list[str | Path] = ["--image", tmp_path / "white.png"]
+    cases: list[tuple[list[str | Path], str]] = [
+        (["sample", tmp_path / "none"], "no file"),
+        (["sample", tmp_path / "full"], "no whole checkpoint"),
+        (["sample", tmp_path / "white.png"], "damaged or no safetensors"),
+        (["sample", run, "-n", "0"], "at least 1"),
+        (["sample", run, "--seed", "-1"], "whole number"),
+        (["sample", run, "--steps", "0"], "at least 1"),
+        (["sample", run, "--step-size", "0"], "positive"),
+        (["sample", run, "--out", "a.jpg"], "FILE.png"),
+        (["sample", run, "--out", tmp_path / "full"], "exists already"),
+        (["sample", run, "--device", "toaster"], "no device is called"),
+        (["inpaint", run, "--image", tmp_path / "none.png"], "no image"),
+        (["inpaint", run, "--image", tmp_path / "text.png"], "no image that can be read"),
+        (["inpaint", run, *image, "--mask", "middle"], "no mask middle"),
+        (["inpaint", run, *image, "--mask", tmp_path / "white.png"], "hides nothing"),
+        (["import", tmp_path / "white.png", "--out", tmp_path / "m.safetensors"], "no checkpoint of the released"),
+        (["train", "mnits"], "no recipe mnits"),
+        (["train", "tiny", "--data", tmp_path / "nowhere", "--out", tmp_path / "r"], "does not exist"),
+        (["train", "tiny", "--steps", "0", "--out", tmp_path / "r"], "at least 1"),
+        (["train", "tiny", "--sigma-min", "2", "--out", tmp_path / "r"], "swap them"),
+        (["train", "tiny", "--out", tmp_path / "r", "--resume"], "no run to resume"),
+    ]
+    for arguments, words in cases:
+        code, said = failure(capsys, *arguments)
+        said = " ".join(said.replace("│", " ").split())  # out of tyro's box
+        assert code == 2, (arguments, said)
+        assert words in said, (arguments, said)
+    assert not (tmp_path / "r").exists()
+
+
+def test_help_shows_a_recipes_own_values(capsys: pytest.CaptureFixture[str]) -> None:
+    for recipe, values in {
+        "cifar10": ("--width INT", "(default: 128)", "--no-flip", "(default: 200000)", "(default: 5000)"),
+        "mnist-baseline": ("(default: 64)", "progression. (default: 1)", "level. (default: 1000)"),
+    }.items():
+        with pytest.raises(SystemExit) as exit_:
+            main(["train", recipe, "--help"])
+        assert exit_.value.code == 0
+        told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        for value in values:
+            assert value in told

@@ -1,0 +1,283 @@
+"""Training runs: what happens to them, and that nothing is lost."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from scorefield import checkpoint, recipes
+from scorefield.distributed import Group
+from scorefield.objectives import denoising
+from scorefield.recipes import Recipe
+from scorefield.runs import train
+from scorefield.score import Score
+
+ALONE = Group(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    """Six steps on 20 grey images of 5 × 6, a checkpoint every second."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "dots.npy", rng.integers(0, 256, (20, 5, 6), dtype=np.uint8))
+    return Recipe(
+        data=str(tmp_path / "dots.npy"),
+        width=2,
+        levels=3,
+        held_out=4,
+        steps=6,
+        batch_size=4,
+        ema=0.9,
+        checkpoint_every=2,
+        evaluate_every=3,
+        log_every=1,
+        previews=2,
+        preview_steps=1,
+    )
+
+
+def final(run: Path, step: int = 6) -> dict[str, Tensor]:
+    return checkpoint.read(run / "checkpoints" / f"model-{step:08d}.safetensors")[0]
+
+
+def assert_same(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_a_run_leaves(recipe: Recipe, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert train(recipe, run, ALONE) == run / "checkpoints" / "model-00000006.safetensors"
+    names = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file())
+    assert names == [
+        *(f"checkpoints/model-0000000{k}.safetensors" for k in (2, 4, 6)),
+        *(f"checkpoints/optimizer-0000000{k}.safetensors" for k in (4, 6)),
+        "held_out.csv",
+        "log.csv",
+        "recipe.json",
+        *(f"samples/0000000{k}.png" for k in (2, 4, 6)),
+    ]
+    log = rows(run / "log.csv")
+    assert [row["step"] for row in log] == list("123456")
+    assert {"loss", "loss_1", "loss_2", "loss_3", "learning_rate", "images_per_second"} <= log[0].keys()
+    for row in log:  # the mean over examples lies within the range of the levels' means
+        each = [float(row[f"loss_{k}"]) for k in (1, 2, 3) if row[f"loss_{k}"]]
+        assert min(each) - 1e-3 <= float(row["loss"]) <= max(each) + 1e-3
+    held_out = rows(run / "held_out.csv")
+    assert [row["step"] for row in held_out] == ["3", "6"]
+    each = [float(held_out[0][f"held_out_{k}"]) for k in (1, 2, 3)]
+    assert float(held_out[0]["held_out"]) == pytest.approx(sum(each) / 3, rel=1e-4)
+    assert float(held_out[0]["ema_held_out"]) != float(held_out[0]["held_out"])
+    model = checkpoint.load(run)
+    assert (model.shape, model.step, model.held) == ((1, 5, 6), 6, ("raw", "ema"))
+    assert model.facts["data_images"] == "16"
+
+
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(recipe: Recipe, tmp_path: Path) -> None:
+    """With an odd step between checkpoints to resume from, and its logs as well."""
+    train(recipe, tmp_path / "whole", ALONE)
+    train(replace(recipe, steps=3), tmp_path / "parts", ALONE)
+    train(recipe, tmp_path / "parts", ALONE, resume=True)
+    assert_same(final(tmp_path / "whole"), final(tmp_path / "parts"))
+    whole, parts = (rows(tmp_path / name / "log.csv") for name in ("whole", "parts"))
+    assert [(row["step"], row["loss"]) for row in whole] == [(row["step"], row["loss"]) for row in parts]
+    assert rows(tmp_path / "whole" / "held_out.csv") == rows(tmp_path / "parts" / "held_out.csv")
+
+
+def test_a_damaged_checkpoint_is_passed_over(recipe: Recipe, tmp_path: Path) -> None:
+    train(recipe, tmp_path / "whole", ALONE)
+    train(replace(recipe, steps=4), tmp_path / "hurt", ALONE)
+    for name in ("model-00000004", "optimizer-00000004"):
+        path = tmp_path / "hurt" / "checkpoints" / f"{name}.safetensors"
+        content = bytearray(path.read_bytes())
+        said: list[str] = []
+        path.write_bytes(content[: len(content) // 2] if name.startswith("model") else content)
+    train(recipe, tmp_path / "hurt", ALONE, resume=True, say=said.append)
+    assert any("damaged" in line and "going back" in line for line in said)
+    assert any("at step 2" in line for line in said)
+    assert_same(final(tmp_path / "whole"), final(tmp_path / "hurt"))
+    assert [row["step"] for row in rows(tmp_path / "hurt" / "log.csv")] == list("123456")
+
+
+def test_a_run_is_never_overwritten(recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(FileExistsError, match="--resume"):
+        train(recipe, tmp_path / "mine", ALONE)
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+    with pytest.raises(FileNotFoundError, match="no run to resume"):
+        train(recipe, tmp_path / "mine", ALONE, resume=True)
+
+
+def test_what_cannot_change_in_a_resumed_run(recipe: Recipe, tmp_path: Path) -> None:
+    train(replace(recipe, steps=2), tmp_path / "run", ALONE)
+    with pytest.raises(ValueError, match="started with width 2, which a resumed run cannot change"):
+        train(replace(recipe, width=4), tmp_path / "run", ALONE, resume=True)
+    train(replace(recipe, steps=4, learning_rate=1e-4, clip=1.0), tmp_path / "run", ALONE, resume=True)
+    assert checkpoint.load(tmp_path / "run").recipe.learning_rate == 1e-4
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_checkpoints(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def breaks(score: Score, x: Tensor, sigma: Tensor, *, randn_like: Callable[[Tensor], Tensor]) -> Tensor:
+        calls.append(1)
+        return denoising(score, x, sigma, randn_like=randn_like) * (float("nan") if len(calls) == 4 else 1.0)
+
+    monkeypatch.setitem(recipes.OBJECTIVES, "denoising", breaks)  # type: ignore[arg-type]
+    with pytest.raises(FloatingPointError, match=r"not finite at step 4; .*model-00000002.*--learning-rate"):
+        train(recipe, tmp_path / "run", ALONE)
+    assert checkpoint.load(tmp_path / "run").step == 2
+    monkeypatch.undo()
+    train(recipe, tmp_path / "run", ALONE, resume=True)
+    train(recipe, tmp_path / "whole", ALONE)
+    assert_same(final(tmp_path / "whole"), final(tmp_path / "run"))
+
+
+def test_a_full_disk_is_said_and_costs_only_the_steps_since_the_last_checkpoint(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    sync = os.fsync
+
+    def fills_up(descriptor: int) -> None:
+        written.append(descriptor)
+        if len(written) > 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fills_up)
+    with pytest.raises(OSError, match="No space left on device"):
+        train(recipe, tmp_path / "run", ALONE)
+    monkeypatch.undo()
+    assert checkpoint.load(tmp_path / "run").step == 2
+    train(recipe, tmp_path / "run", ALONE, resume=True)
+    assert checkpoint.load(tmp_path / "run").step == 6
+
+
+def test_minutes_stop_a_run_with_a_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
+    said: list[str] = []
+    train(replace(recipe, steps=10**6), tmp_path / "run", ALONE, minutes=1e-6, say=said.append)
+    assert checkpoint.load(tmp_path / "run").step == 1
+    assert "stopped at step 1 of 1000000: the 1e-06 minutes are over (go on with --resume)" in said
+    with pytest.raises(ValueError, match="minutes must be positive"):
+        train(recipe, tmp_path / "other", ALONE, minutes=0)
+
+
+def test_a_batch_must_divide_among_the_processes(recipe: Recipe, tmp_path: Path) -> None:
+    from scorefield.runs.train import batches, data_of
+
+    images, _ = data_of(recipe)
+    with pytest.raises(ValueError, match="a batch of 4 cannot be shared by 3 processes"):
+        batches(images, recipe, replace(ALONE, world=3))
+
+
+# ---------------------------------------------------------------- as processes
+
+
+def command(recipe: Recipe, out: Path, *more: str, processes: int = 1) -> list[str]:
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    options = {
+        "data": recipe.data,
+        "image-size": "None",
+        "width": recipe.width,
+        "levels": recipe.levels,
+        "held-out": recipe.held_out,
+        "steps": recipe.steps,
+        "batch-size": recipe.batch_size,
+        "ema": recipe.ema,
+        "micro-batch": 0,
+        "checkpoint-every": recipe.checkpoint_every,
+        "log-every": 1,
+        "previews": 0,
+        "out": out,
+    }
+    flags = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    return [sys.executable, *launch, "-m", "scorefield", "train", "tiny", *flags, *more]
+
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def wait_for_step(log: Path, step: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if log.exists() and len(log.read_text().splitlines()) > step:
+            return
+        time.sleep(0.02)
+    raise AssertionError(process.communicate()[1])
+
+
+def test_kill_9_and_resume(recipe: Recipe, tmp_path: Path) -> None:
+    """Killed twice, at steps that chance chooses, and the end is that of a run nothing happened to."""
+    recipe = replace(recipe, steps=60, checkpoint_every=7)
+    rng = np.random.default_rng(time.time_ns())
+    for resume, step in (([], rng.integers(3, 25)), (["--resume"], rng.integers(26, 50))):
+        process = subprocess.Popen(
+            command(recipe, tmp_path / "killed", *resume), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+        )
+        wait_for_step(tmp_path / "killed" / "log.csv", int(step), process)
+        process.kill()
+        process.communicate()
+    subprocess.run(command(recipe, tmp_path / "killed", "--resume"), env=ENVIRONMENT, check=True, capture_output=True)
+    subprocess.run(command(recipe, tmp_path / "whole"), env=ENVIRONMENT, check=True, capture_output=True)
+    assert_same(final(tmp_path / "whole", 60), final(tmp_path / "killed", 60))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_save_first(number: signal.Signals, recipe: Recipe, tmp_path: Path) -> None:
+    recipe = replace(recipe, steps=10**6, checkpoint_every=10**6)
+    process = subprocess.Popen(
+        command(recipe, tmp_path / "run"), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_step(tmp_path / "run" / "log.csv", 5, process)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    step = checkpoint.load(tmp_path / "run").step
+    assert step >= 5
+    assert f"stopped at step {step} of 1000000: got {number.name} (go on with --resume)" in stderr
+    assert stdout.strip().endswith(f"model-{step:08d}.safetensors")
+
+
+def test_two_processes_compute_what_one_does(recipe: Recipe, tmp_path: Path) -> None:
+    """Joined batches, losses and gradients: after two steps the weights agree, but for rounding.
+
+    Plain gradients would agree to 1e-6; Adam turns rounding into steps where a gradient is next to zero, so the average
+    difference is looked at.
+    """
+    recipe = replace(recipe, steps=2, ema=0.0)
+    subprocess.run(command(recipe, tmp_path / "one"), env=ENVIRONMENT, check=True, capture_output=True)
+    done = subprocess.run(
+        command(recipe, tmp_path / "two", processes=2), env=ENVIRONMENT, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("model-00000002.safetensors") == 1
+    one, two = rows(tmp_path / "one" / "log.csv"), rows(tmp_path / "two" / "log.csv")
+    for a, b in zip(one, two, strict=True):
+        for name in ("loss", "loss_1", "loss_2", "loss_3"):
+            assert a[name] == b[name] or float(a[name]) == pytest.approx(float(b[name]), rel=1e-3)
+    alone, joined = (torch.cat([v.flatten() for v in final(tmp_path / n, 2).values()]) for n in ("one", "two"))
+    assert (alone - joined).abs().mean() < 1e-5
+    assert ((alone - joined).abs() > 1e-4).float().mean() < 0.01

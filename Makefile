@@ -2,16 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test lint format clean
 
 demo: .venv/ready
 	$(BIN)/scorefield demo --out demo
 
 test: lint
 	$(BIN)/pytest
-
-test-slow: .venv/ready
-	$(BIN)/pytest -m slow
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """scorefield: generative modelling by estimating gradients of the data distribution (Song & Ermon, 2019)."""
 
 from scorefield import distributions, networks, noise, objectives
+from scorefield.checkpoint import Model, load
 from scorefield.constraints import known_pixels
 from scorefield.distributions import GaussianMixture
 from scorefield.noise import SampleNoise, geometric
@@ -11,6 +12,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GaussianMixture",
+    "Model",
     "SampleNoise",
     "Score",
     "State",
@@ -23,6 +25,7 @@ __all__ = [
     "known_pixels",
     "langevin",
     "last",
+    "load",
     "networks",
     "noise",
     "objectives",

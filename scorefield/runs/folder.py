@@ -180,4 +180,7 @@ def restore_state(
         k, kind = name.split("/")
         whole["state"].setdefault(int(k), {})[kind] = value
     state.optimizer.load_state_dict(whole)
+    for parameter, kinds in state.optimizer.state.items():
+        for kind, value in kinds.items():  # in the parameter's own memory layout, which the file does not keep
+            kinds[kind] = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
     state.step = step

@@ -7,8 +7,7 @@ from scorefield.distributions import GaussianMixture
 from scorefield.noise import SampleNoise, geometric
 from scorefield.samplers import State, annealed_langevin, langevin, last
 from scorefield.score import Score, denoised, from_denoiser, from_energy
-
-__version__ = "0.1.0"
+from scorefield.version import __version__
 
 __all__ = [
     "GaussianMixture",
@@ -16,6 +15,7 @@ __all__ = [
     "SampleNoise",
     "Score",
     "State",
+    "__version__",
     "annealed_langevin",
     "denoised",
     "distributions",

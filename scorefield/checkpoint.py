@@ -23,6 +23,7 @@ from torch import Tensor
 
 from scorefield.networks import RefineNet
 from scorefield.recipes import Recipe, ladder_of, network_of
+from scorefield.version import __version__
 
 FORMAT = 1
 """Raised when older software could no longer read the files."""
@@ -57,11 +58,6 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if int(metadata.get("format", FORMAT)) > FORMAT:
-                raise ValueError(
-                    f"{path} has format {metadata['format']}, and this scorefield reads formats up to {FORMAT} "
-                    "(install a newer scorefield: pip install -U scorefield)"
-                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
     except FileNotFoundError:
         raise FileNotFoundError(f"no file {path}") from None
@@ -69,6 +65,11 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise BrokenCheckpointError(f"{path} is damaged or no safetensors file ({error})") from error
     if metadata.pop("sha256", None) != _digest(tensors, metadata):
         raise BrokenCheckpointError(f"{path} is damaged: its checksum does not match its content")
+    if int(metadata["format"]) > FORMAT:
+        raise ValueError(
+            f"{path} has format {metadata['format']}, and this scorefield reads formats up to {FORMAT} "
+            "(install a newer scorefield: pip install -U scorefield)"
+        )
     return tensors, metadata
 
 
@@ -121,6 +122,7 @@ def save_model(
     metadata = {
         **facts,
         "kind": "scorefield model",
+        "version": __version__,
         "recipe": json.dumps(asdict(recipe)),
         "sigmas": json.dumps(ladder_of(recipe).tolist()),
         "shape": json.dumps(shape),

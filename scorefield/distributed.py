@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -30,11 +31,23 @@ class Group:
 
     def any(self, flag: bool) -> bool:
         """Whether any process says so; all of them get the same answer, at the same point of their work."""
+        return any(self.all(flag))
+
+    def all(self, value: Any) -> list[Any]:  # noqa: ANN401
+        """Every process's value, by rank, for every process."""
+        values = [value] * self.world
+        if self.world > 1:
+            dist.all_gather_object(values, value)
+        return values
+
+    def mean_(self, tensors: list[torch.Tensor]) -> None:
+        """In place, the means over all processes: gradients become those of the joined batch."""
         if self.world == 1:
-            return flag
-        answers: list[Any] = [None] * self.world
-        dist.all_gather_object(answers, flag)
-        return any(answers)
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        dist.all_reduce(flat)
+        for tensor, mean in zip(tensors, (flat / self.world).split([t.numel() for t in tensors]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
 
     def sum_(self, tensor: torch.Tensor) -> None:
         """In place, the sum of all processes' tensors."""
@@ -67,7 +80,9 @@ def joined(device: str = "auto") -> Iterator[Group]:
     if world == 1:
         yield Group(0, 1, place)
         return
-    dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    cuda = place.type == "cuda"
+    patience = timedelta(hours=12)  # the others wait while the main process prepares data or draws samples
+    dist.init_process_group("nccl" if cuda else "gloo", timeout=patience, device_id=place if cuda else None)
     try:
         yield Group(rank, world, place)
     finally:
@@ -81,7 +96,7 @@ def pick_device(name: str, *, local_rank: int = 0) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"no device is called {name} (auto, cpu, cuda, cuda:1, mps)") from None
+        raise ValueError(f"no device is called {name} (auto, cpu, cuda, cuda:1)") from None
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise ValueError("this PyTorch sees no CUDA GPU (use --device cpu)")

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from scorefield.noise import SampleNoise
 from scorefield.objectives import denoising, weighted
@@ -91,9 +90,9 @@ def fit(
     ema: float = 0.0,
     micro_batch: int = 0,
     rank: int = 0,
-    replica: DistributedDataParallel | None = None,
+    share: Callable[[list[Tensor]], None] = lambda gradients: None,
 ) -> Iterator[Update]:
-    """Updates number state.step + 1 ... steps. A `replica` of the network shares gradients between processes.
+    """Updates number state.step + 1 ... steps. `share` makes the gradients, in place, the mean over all processes.
 
     A batch goes through the network `micro_batch` examples at a time (0: all at once), which saves memory.
     """
@@ -104,11 +103,10 @@ def fit(
         parts = []
         for start in range(0, len(pixels), size):
             part = pixels[start : start + size]
-            not_yet = replica is not None and start + size < len(pixels)
-            with replica.no_sync() if replica is not None and not_yet else nullcontext():
-                losses, levels = loss(state.step, part, range(first + start, first + start + len(part)))
-                (losses.sum() / len(pixels)).backward()
+            losses, levels = loss(state.step, part, range(first + start, first + start + len(part)))
+            (losses.sum() / len(pixels)).backward()
             parts.append((losses.detach(), levels))
+        share([p.grad for p in state.network.parameters() if p.grad is not None])
         if clip:
             nn.utils.clip_grad_norm_(state.network.parameters(), clip)
         for group in state.optimizer.param_groups:

@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         main(
             f"train tiny --data {folder}/images --out {folder}/run --image-size None --width 2 --levels 2 --steps 2 "
-            "--batch-size 4 --held-out 2 --sample-steps 2 --step-size 1e-5 --preview-steps 1 --device cpu".split()
+            "--sigma-min 0.01 --batch-size 4 --held-out 2 --sample-steps 2 --step-size 1e-5 --preview-steps 1 --device cpu".split()
         )
     finally:
         del os.environ["SCOREFIELD_DATA"]
@@ -88,6 +88,9 @@ def test_a_folder_a_gif_and_the_options(run: Path, tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "each").iterdir()) == ["00000.png", "00001.png"]
     with Image.open(tmp_path / "each" / "00000.png") as picture:
         assert picture.size == (47, 33)
+    main(["sample", str(run), "-n", "2", "--out", str(tmp_path / "short.gif")])
+    with Image.open(tmp_path / "short.gif") as picture:
+        assert picture.n_frames == 4
     main(["sample", str(run), "-n", "2", "--steps", "50", "--out", str(tmp_path / "a.gif")])
     with Image.open(tmp_path / "a.gif") as picture:
         assert 50 <= picture.n_frames <= 60  # of 100 states
@@ -184,7 +187,7 @@ def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_help_shows_a_recipes_own_values(capsys: pytest.CaptureFixture[str]) -> None:
     for recipe, values in {
-        "cifar10": ("--width INT", "(default: 128)", "--no-flip", "(default: 200000)", "(default: 5000)"),
+        "cifar10": ("--width INT", "(default: 128)", "--flip, --no-flip", "(default: 200000)", "(default: 5000)"),
         "mnist-baseline": ("(default: 64)", "progression. (default: 1)", "level. (default: 1000)"),
     }.items():
         with pytest.raises(SystemExit) as exit_:

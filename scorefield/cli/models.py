@@ -100,7 +100,7 @@ def drawn(
     mine = group.share(sampler.n)
     batches = [mine[k : k + sampler.batch_size] for k in range(0, len(mine), sampler.batch_size)]
     total = (sampler.steps or model.recipe.sample_steps) * len(model.sigmas) + sampler.denoise
-    keep = set(np.linspace(total, 0, frames, endpoint=False).round().astype(int).tolist())
+    keep = set(np.linspace(total, 0, frames, endpoint=False).round().astype(int).tolist()) - {0}
     kept: list[list[np.ndarray]] = [[] for _ in batches]
     states = _states(model, sampler, batches, known)
     for number, state in (track if group.main else silent)(states, "sampling", total * len(batches)):
@@ -228,7 +228,8 @@ def info(
     print(f"{model}: a RefineNet of width {recipe.width}, {parameters / 1e6:.2f} M parameters")
     print(f"  images     {channels} × {height} × {width}, pixels in {loaded.facts.get('data_range', '[0, 1]')}")
     print(f"  levels     {len(sigmas)}, sigma {sigmas[0]:g} ... {sigmas[-1]:g}")
-    print(f"  trained    {loaded.step} steps of {recipe.batch_size} by {recipe.objective} score matching")
+    if loaded.step:
+        print(f"  trained    {loaded.step} steps of {recipe.batch_size} by {recipe.objective} score matching")
     print(f"  data       {loaded.facts.get('data', 'unknown')}, {loaded.facts.get('data_images', 'unknown')} images")
     print(f"  weights    {' and '.join(loaded.held)}")
     print(f"  to sample  scorefield sample {model} (T = {recipe.sample_steps}, step size {recipe.step_size:g})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -62,6 +63,9 @@ def train_command(name: str, arguments: list[str]) -> None:
     out = options.out or Path("runs") / name
     if options.resume:
         options = _parsed(name, saved_recipe(out), arguments)
+    for extra_name, wanted in (("tensorboard", options.tensorboard), ("wandb", options.wandb)):
+        if wanted and find_spec(extra_name) is None:
+            raise ImportError(f"--{extra_name} needs a package (pip install 'scorefield[{extra_name}]')")
     with joined(options.device) as group:
         extra = [partial(tensorboard_log, out / "tensorboard")] if options.tensorboard else []
         extra += [partial(wandb_log, out, asdict(options.recipe))] if options.wandb else []
@@ -85,5 +89,4 @@ def _parsed(name: str, recipe: Recipe, arguments: list[str]) -> Train:
         prog=f"scorefield train {name}",
         default=Train(recipe=recipe),
         args=arguments,
-        config=(tyro.conf.FlagCreatePairsOff,),
     )

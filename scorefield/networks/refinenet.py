@@ -34,6 +34,7 @@ class CondInstanceNorm(nn.Module):
 
     def forward(self, x: Tensor, level: Tensor) -> Tensor:
         gamma, alpha, beta = (table[level][..., None, None] for table in (self.gamma, self.alpha, self.beta))
+        x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x  # statistics want precision
         variance, mean = torch.var_mean(x, dim=(2, 3), correction=0, keepdim=True)
         v, m = torch.var_mean(mean, dim=1, keepdim=True)
         shift = beta + alpha * (mean - m) * (v + 1e-5).rsqrt()

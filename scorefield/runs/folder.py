@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from scorefield import checkpoint
+from scorefield.data.places import new_file
 from scorefield.distributed import Group
 from scorefield.generate import generate
 from scorefield.images import grid, save_png, to_bytes, zoom_for
@@ -23,7 +23,19 @@ from scorefield.recipes import Recipe
 from scorefield.samplers import last
 from scorefield.training import TrainingState, measure
 
-FIXED = ("data", "image_size", "crop", "width", "sigma_max", "sigma_min", "levels", "ema", "seed", "batch_size")
+FIXED = (
+    "data",
+    "image_size",
+    "crop",
+    "width",
+    "sigma_max",
+    "sigma_min",
+    "levels",
+    "ema",
+    "seed",
+    "batch_size",
+    "held_out",
+)
 """What cannot change when a run is resumed."""
 
 Say = Callable[[str], None]
@@ -44,9 +56,8 @@ def check_folder(recipe: Recipe, out: Path, *, resume: bool) -> None:
 def write_recipe(recipe: Recipe, out: Path) -> None:
     """Makes the folder where there is none."""
     out.mkdir(parents=True, exist_ok=True)
-    part = out / "recipe.part"
-    part.write_text(json.dumps(asdict(recipe), indent=2) + "\n")
-    os.replace(part, out / "recipe.json")
+    with new_file(out / "recipe.json") as file:
+        file.write(json.dumps(asdict(recipe), indent=2).encode() + b"\n")
 
 
 def saved_recipe(out: Path) -> Recipe:
@@ -87,6 +98,12 @@ class Run:
         """A checkpoint of the current step. The optimizer comes first: a model file means a whole checkpoint."""
         folder, name = self.out / "checkpoints", f"{self.state.step:08d}.safetensors"
         moments = optimizer_tensors(self.state.optimizer)
+        for value in (*self.network.state_dict().values(), *(self.state.average or {}).values(), *moments.values()):
+            if not value.isfinite().all():
+                raise FloatingPointError(
+                    f"the weights are not finite after step {self.state.step}, which is not saved; the last good "
+                    f"checkpoint is {self.saved} (lower --learning-rate, or add --warmup 1000 or --clip 1)"
+                )
         checkpoint.write(folder / f"optimizer-{name}", moments, {"step": str(self.state.step)})
         checkpoint.save_model(
             folder / f"model-{name}",
@@ -98,7 +115,8 @@ class Run:
             facts=self.facts,
         )
         self.saved = folder / f"model-{name}"
-        for old in sorted(folder.glob("optimizer-*.safetensors"))[:-2]:
+        before = [p for p in sorted(folder.glob("optimizer-*.safetensors")) if p.name <= f"optimizer-{name}"]
+        for old in before[:-2]:
             old.unlink()
 
     def restore(self) -> None:
@@ -113,11 +131,15 @@ class Run:
             except checkpoint.BrokenCheckpointError as error:
                 self.say(f"{error}; going back to the checkpoint before it")
                 continue
+            if metadata.get("data_digest") != self.facts["data_digest"]:
+                raise ValueError(f"the data of {self.out} changed since it was started: {self.facts['data']}")
             restore_state(self.state, weights, moments, step=int(metadata["step"]))
             self.saved = model
             self.say(f"resuming {self.out} at step {self.state.step}")
             return
-        self.say(f"{self.out} holds no whole checkpoint yet: starting at step 0")
+        if checkpoint.model_files(self.out):
+            raise ValueError(f"no checkpoint of {self.out} can be resumed: each lacks its optimizer or is damaged")
+        self.say(f"{self.out} holds no checkpoint yet: starting at step 0")
 
     def evaluate(self) -> None:
         """The held-out loss of the raw and of the averaged weights, into held_out.csv."""

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from scorefield import data
 from scorefield.distributed import Group
@@ -47,13 +45,16 @@ def train(
     if group.main:
         check_folder(recipe, out, resume=resume)
     run, images = _prepare(recipe, out, group, say, track)
+    batch = batches(images, recipe, group)
     if resume:
         run.restore()
+        if len(set(group.all(run.state.step))) > 1:
+            raise OSError(f"the processes see different checkpoints in {out} (all machines must share that folder)")
     if group.main:
         write_recipe(recipe, out)
         run.open_logs([log() for log in extra_logs])
     with stop.listening():
-        _loop(run, batches(images, recipe, group), stop)
+        _loop(run, batch, stop)
     if run.state.step < recipe.steps:
         say(f"stopped at step {run.state.step} of {recipe.steps}: {stop.reason} (go on with --resume)")
     return run.saved or out
@@ -124,12 +125,8 @@ def batches(images: data.Images, recipe: Recipe, group: Group) -> Batch:
 def _updates(run: Run, batch: Batch) -> Iterator[Update]:
     """The updates of the recipe, as this device and this number of processes want them."""
     recipe, device = run.recipe, run.group.device
-    score: Callable[[Tensor, Tensor], Tensor] = run.network
-    replica = None
-    if run.group.world > 1:
-        score = replica = DistributedDataParallel(run.network, device_ids=[device] if device.type == "cuda" else None)
     loss = step_loss(
-        torch.compile(score) if recipe.compile else score,
+        torch.compile(run.network) if recipe.compile and device.type == "cuda" else run.network,
         run.network.sigmas,
         seed=recipe.seed,
         objective=OBJECTIVES[recipe.objective],
@@ -148,13 +145,17 @@ def _updates(run: Run, batch: Batch) -> Iterator[Update]:
         ema=recipe.ema,
         micro_batch=recipe.micro_batch or (32 if device.type == "cpu" else 0),
         rank=run.group.rank,
-        replica=replica,
+        share=run.group.mean_,
     )
 
 
 def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
     """bfloat16 where it is asked for, or pays: GPUs that have it. A CPU without it is 40 times slower for it."""
-    pays = device.type == "cuda" and torch.cuda.is_bf16_supported() and recipe.objective == "denoising"
+    pays = (
+        device.type == "cuda"
+        and torch.cuda.is_bf16_supported(including_emulation=False)
+        and recipe.objective == "denoising"
+    )
     wanted = recipe.precision == "bfloat16" or (recipe.precision == "auto" and pays)
     return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else nullcontext
 
@@ -169,19 +170,21 @@ def _loop(run: Run, batch: Batch, stop: Stop) -> None:
             step, ends = update.step, update.step == recipe.steps
             every = (recipe.log_every, recipe.evaluate_every, recipe.checkpoint_every)
             log, evaluate, save = (ends or step % n == 0 for n in every)
-            stops = not ends and (group.world == 1 or step % 10 == 0) and group.any(stop.due())
-            looks = log or save or stops or group.device.type == "cpu"  # a look makes a GPU wait
-            if looks and group.any(losses.bad_step() > 0):
-                raise _not_finite(losses.bad_step(), run.saved)
+            on_cpu = group.device.type == "cpu"
+            stops = not ends and (on_cpu or group.world == 1 or step % 10 == 0) and group.any(stop.due())
+            looks = log or save or stops or on_cpu  # a look makes a GPU wait
+            if looks and (bad := max(group.all(losses.bad_step()))):
+                raise _not_finite(bad, run.saved)
             numbers = losses.look(group) if log else {}
             if bar is not None:
                 if log:
                     clock = _log(run, numbers, began, clock)
-                bar.advance(step, f"loss {numbers['loss']:.4g}" if log else "")
-                if evaluate:
-                    run.evaluate()
+                    bar.advance(step, f"loss {numbers['loss']:.4g}, {numbers['images_per_second']:.4g} images/s")
+                bar.advance(step)
                 if save or stops:
                     run.save()
+                if evaluate:
+                    run.evaluate()
                 if save:
                     run.preview()
             if evaluate or save or stops:

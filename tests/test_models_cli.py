@@ -35,7 +35,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         main(
             f"train tiny --data {folder}/images --out {folder}/run --image-size None --width 2 --levels 2 --steps 2 "
-            "--sigma-min 0.01 --batch-size 4 --held-out 2 --sample-steps 2 --step-size 1e-5 --preview-steps 1 --device cpu".split()
+            "--sigma-min 0.01 --batch-size 4 --held-out 2 --sample-steps 2 --step-size 1e-5 --preview-steps 1 "
+            "--device cpu".split()
         )
     finally:
         del os.environ["SCOREFIELD_DATA"]

@@ -43,7 +43,7 @@ def tensorboard_log(folder: Path) -> Log:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError("--tensorboard needs a package (pip install 'scorefield[tensorboard]')") from error
+        raise ImportError(f"--tensorboard needs a package: {error} (pip install 'scorefield[tensorboard]')") from error
     writer = SummaryWriter(str(folder))
 
     def log(step: int, numbers: Mapping[str, float]) -> None:
@@ -59,6 +59,7 @@ def wandb_log(folder: Path, settings: Mapping[str, object]) -> Log:
     try:
         import wandb
     except ImportError as error:
-        raise ImportError("--wandb needs a package (pip install 'scorefield[wandb]')") from error
+        raise ImportError(f"--wandb needs a package: {error} (pip install 'scorefield[wandb]')") from error
+    folder.mkdir(parents=True, exist_ok=True)
     run = wandb.init(project="scorefield", name=folder.name, dir=str(folder), config=dict(settings), resume="allow")
     return lambda step, numbers: run.log(dict(numbers), step=step)

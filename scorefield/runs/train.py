@@ -51,8 +51,9 @@ def train(
         if len(set(group.all(run.state.step))) > 1:
             raise OSError(f"the processes see different checkpoints in {out} (all machines must share that folder)")
     if group.main:
+        extra = [log() for log in extra_logs]
         write_recipe(recipe, out)
-        run.open_logs([log() for log in extra_logs])
+        run.open_logs(extra)
     with stop.listening():
         _loop(run, batch, stop)
     if run.state.step < recipe.steps:

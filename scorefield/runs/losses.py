@@ -9,7 +9,7 @@ from scorefield.training import Update
 
 
 class Losses:
-    """Losses by level since the last look, summed on the device: only looking waits for it."""
+    """Losses by level since the last look, summed on the device, so that adding to them does not wait for it."""
 
     def __init__(self, levels: int, device: torch.device) -> None:
         self._total = torch.zeros(levels, dtype=torch.float64, device=device)

@@ -116,11 +116,12 @@ def batches(images: data.Images, recipe: Recipe, group: Group) -> Batch:
     if recipe.batch_size % group.world:
         raise ValueError(f"a batch of {recipe.batch_size} cannot be shared by {group.world} processes (--batch-size)")
     size = recipe.batch_size // group.world
-    place = partial(data.indices, len(images), seed=recipe.seed, rank=group.rank, world=group.world, size=size)
+    mine = partial(data.indices, len(images), seed=recipe.seed, rank=group.rank, world=group.world, size=size)
+    draw = partial(data.batch, images, seed=recipe.seed, rank=group.rank, world=group.world, size=size)
     if group.device.type == "cuda" and images.pixels.nbytes < torch.cuda.mem_get_info(group.device)[0] / 4:
         resident = torch.tensor(images.pixels).to(group.device)
-        return lambda step: resident[torch.as_tensor(place(step=step)).to(group.device)]
-    return lambda step: torch.as_tensor(images.pixels[place(step=step)]).to(group.device)
+        return lambda step: resident[torch.as_tensor(mine(step=step)).to(group.device)]
+    return lambda step: torch.as_tensor(draw(step=step)).to(group.device)
 
 
 def _updates(run: Run, batch: Batch) -> Iterator[Update]:

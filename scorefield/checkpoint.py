@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -21,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+from scorefield.files import new_file
 from scorefield.networks import RefineNet
 from scorefield.recipes import Recipe, ladder_of, network_of
 from scorefield.version import __version__
@@ -40,17 +40,8 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     header = {**metadata, "format": str(FORMAT)}
     header["sha256"] = _digest(plain, header)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as file:
-            file.write(to_safetensors(plain, header))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OSError(error.errno, f"could not write {path}: {error.strerror} (free some space and resume)") from error
+    with new_file(path) as file:
+        file.write(to_safetensors(plain, header))
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
+
+from scorefield.files import new_file
 
 if TYPE_CHECKING:  # Pillow is imported where it is used
     from PIL import Image
@@ -53,26 +54,20 @@ def zoom_for(pixels: np.ndarray, *, target: int = 600) -> int:
 
 def save_png(path: Path, pixels: np.ndarray, *, zoom: int = 1) -> None:
     """Write an image (H, W, C); an interrupted write leaves what was there before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    as_picture(pixels, zoom=zoom).save(part, format="PNG")
-    os.replace(part, path)
+    with new_file(path) as file:
+        as_picture(pixels, zoom=zoom).save(file, format="PNG")
 
 
 def save_npy(path: Path, pixels: np.ndarray) -> None:
     """Write bytes as they are; an interrupted write leaves what was there before."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
+    with new_file(path) as file:
         np.save(file, pixels)
-    os.replace(part, path)
 
 
 def save_gif(path: Path, frames: Iterable[np.ndarray], *, zoom: int = 1, seconds: float = 6.0) -> None:
     """Write images (H, W, C) as an endless animation that rests on its last frame."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     first, *others = [as_picture(frame, zoom=zoom) for frame in frames]
     each = max(20, round(1000 * seconds / (len(others) + 1)))
     durations = [each] * len(others) + [2000]
-    part = path.with_name(path.name + ".part")
-    first.save(part, format="GIF", save_all=True, append_images=others, duration=durations, loop=0)
-    os.replace(part, path)
+    with new_file(path) as file:
+        first.save(file, format="GIF", save_all=True, append_images=others, duration=durations, loop=0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from scorefield.files import new_file, writing
 
 Log = Callable[[int, Mapping[str, float]], None]
 """(step, numbers by name) -> nothing."""
@@ -18,15 +19,14 @@ def csv_log(path: Path, columns: list[str], *, until: int) -> Log:
     header = ["step", *columns]
     rows: list[list[str]] = []
     if path.exists():
-        with path.open(newline="") as file:
-            rows = [row for row in csv.reader(file) if len(row) == len(header)]
+        with path.open(newline="") as old:
+            rows = [row for row in csv.reader(old) if len(row) == len(header)]
         rows = [row for row in rows[1:] if row[0].isdigit() and int(row[0]) <= until]
-    part = path.with_name(path.name + ".part")
-    part.write_text(_lines([header, *rows]))
-    os.replace(part, path)
+    with new_file(path) as file:
+        file.write(_lines([header, *rows]).encode())
 
     def log(step: int, numbers: Mapping[str, float]) -> None:
-        with path.open("a", newline="") as file:
+        with writing(path), path.open("a", newline="") as file:
             file.write(_lines([[str(step), *(f"{numbers[c]:.6g}" if c in numbers else "" for c in columns)]]))
 
     return log
@@ -38,13 +38,13 @@ def _lines(rows: list[list[str]]) -> str:
     return text.getvalue()
 
 
-def tensorboard_log(folder: Path) -> Log:
-    """A TensorBoard event file in `folder`."""
+def tensorboard_log(folder: Path, *, until: int) -> Log:
+    """A TensorBoard event file in `folder`; it hides what an earlier one holds of later steps than `until`."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ImportError(f"--tensorboard needs a package: {error} (pip install 'scorefield[tensorboard]')") from error
-    writer = SummaryWriter(str(folder))
+    writer = SummaryWriter(str(folder), purge_step=until + 1 if until else None)
 
     def log(step: int, numbers: Mapping[str, float]) -> None:
         for name, number in numbers.items():
@@ -54,12 +54,19 @@ def tensorboard_log(folder: Path) -> Log:
     return log
 
 
-def wandb_log(folder: Path, settings: Mapping[str, object]) -> Log:
-    """A run of Weights & Biases, named after `folder`; its own environment variables (WANDB_MODE, ...) apply."""
+def wandb_log(folder: Path, settings: Mapping[str, object], *, until: int) -> Log:
+    """A run of Weights & Biases, named after `folder`; its own environment variables (WANDB_MODE, ...) apply.
+
+    The run's name on their side is kept in folder/wandb-id: a resumed training goes on with it, after step `until`.
+    """
     try:
         import wandb
     except ImportError as error:
         raise ImportError(f"--wandb needs a package: {error} (pip install 'scorefield[wandb]')") from error
     folder.mkdir(parents=True, exist_ok=True)
-    run = wandb.init(project="scorefield", name=folder.name, dir=str(folder), config=dict(settings), resume="allow")
+    kept = folder / "wandb-id"
+    name = kept.read_text().strip() if until and kept.exists() else None
+    settings = dict(settings)
+    run = wandb.init(project="scorefield", name=folder.name, dir=str(folder), config=settings, id=name, resume="allow")
+    kept.write_text(f"{run.id}\n")
     return lambda step, numbers: run.log(dict(numbers), step=step)

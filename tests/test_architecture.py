@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "scorefield"
 LAYERS = [
-    {"version", "score", "progress"},
+    {"version", "score", "progress", "files"},
     {"noise", "derivatives"},
     {"objectives", "samplers", "constraints", "distributions", "networks", "images", "logs"},
     {"data", "training", "distributed", "generate", "released"},

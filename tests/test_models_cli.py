@@ -10,9 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from scorefield import load
 from scorefield.cli import main
+from scorefield.released import from_released
 
 RELEASED = Path(__file__).parent / "released"
 
@@ -146,6 +149,9 @@ def test_a_released_checkpoint_becomes_a_model(tmp_path: Path, capsys: pytest.Ca
     main(["info", str(tmp_path / "gray.safetensors"), "--json"])
     facts = json.loads(capsys.readouterr().out.split("\n", 1)[1])
     assert (facts["shape"], len(facts["sigmas"]), facts["weights"]) == ([1, 28, 28], 10, ["raw"])
+    x, sigma = torch.rand(2, 1, 28, 28), torch.tensor(1.0)
+    released = from_released(RELEASED / "tiny_gray28.pth", sigma_max=1.0, sigma_min=0.01)
+    torch.testing.assert_close(load(tmp_path / "gray.safetensors").score(x, sigma), released(x, sigma))
     code, said = failure(capsys, "import", RELEASED / "tiny_gray28.pth", "--out", tmp_path / "gray.safetensors")
     assert (code, "exists already" in said) == (2, True)
 

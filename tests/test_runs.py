@@ -6,6 +6,7 @@ import csv
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -196,7 +197,7 @@ def test_a_full_disk_is_said_and_costs_only_the_steps_since_the_last_checkpoint(
 
     def fills_up(descriptor: int) -> None:
         written.append(descriptor)
-        if len(written) > 3:
+        if len(written) > 5:  # the recipe, two logs, and one checkpoint's two files
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         sync(descriptor)
 
@@ -265,7 +266,9 @@ def wait_for_step(log: Path, step: int, process: subprocess.Popen[str]) -> None:
 def test_kill_9_and_resume(recipe: Recipe, tmp_path: Path) -> None:
     """Killed twice, at steps that chance chooses, and the end is that of a run nothing happened to."""
     recipe = replace(recipe, steps=60, checkpoint_every=7)
-    rng = np.random.default_rng(time.time_ns())
+    seed = time.time_ns()
+    print(f"{seed = }")  # noqa: T201  # shown when the test fails
+    rng = np.random.default_rng(seed)
     for resume, step in (([], rng.integers(3, 25)), (["--resume"], rng.integers(26, 50))):
         process = subprocess.Popen(
             command(recipe, tmp_path / "killed", *resume), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
@@ -319,3 +322,60 @@ def test_two_processes_compute_what_one_does(objective: str, recipe: Recipe, tmp
     )
     means = [torch.cat([v.flatten() for k, v in each.items() if k.endswith("exp_avg")]) for each in (alone, joined)]
     assert (means[0] - means[1]).norm() < 1e-2 * means[0].norm()
+
+
+def pair(recipe: Recipe, out: Path, *more: str, before: str = "") -> list[subprocess.Popen[str]]:
+    """Two processes that train together, as two machines of one process each; `before`: code to run first."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = command(recipe, out, *more)[3:]
+    code = f"{before}\nfrom scorefield.cli import main\nmain({arguments!r})"
+    together = {**ENVIRONMENT, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env={**together, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+
+def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path: Path) -> None:
+    """Only the second is told to stop; both do, at one step, and the first writes the checkpoint and says so."""
+    recipe = replace(recipe, steps=60, checkpoint_every=100)
+    processes = pair(recipe, tmp_path / "run")
+    wait_for_step(tmp_path / "run" / "log.csv", 5, processes[0])
+    processes[1].send_signal(signal.SIGTERM)
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    step = checkpoint.load(tmp_path / "run").step
+    assert 5 <= step < 60
+    assert f"stopped at step {step} of 60: another process was told to stop (go on with --resume)" in said[0]
+    assert "stopped" not in said[1]
+    for out, more in (("run", ["--resume"]), ("whole", [])):
+        for process in pair(recipe, tmp_path / out, *more):
+            assert process.wait(timeout=60) == 0
+            process.communicate()
+    assert_same(final(tmp_path / "whole", 60), final(tmp_path / "run", 60))
+
+
+def test_a_loss_that_is_not_finite_in_one_process_stops_all(recipe: Recipe, tmp_path: Path) -> None:
+    spoilt = (
+        "import os, scorefield.recipes as recipes, scorefield.objectives as objectives\n"
+        "calls = []\n"
+        "def spoil(*args, **kwargs):\n"
+        "    calls.append(1)\n"
+        "    loss = objectives.denoising(*args, **kwargs)\n"
+        "    return loss * float('nan') if os.environ['RANK'] == '1' and len(calls) > 3 else loss\n"
+        "recipes.OBJECTIVES['denoising'] = spoil\n"
+    )
+    processes = pair(recipe, tmp_path / "run", before=spoilt)
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [1, 1], said
+    for rank in range(2):
+        assert f"scorefield, process {rank}: the loss is not finite at step 4" in said[rank]
+    assert checkpoint.load(tmp_path / "run").step == 2

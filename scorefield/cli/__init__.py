@@ -32,7 +32,8 @@ def main(argv: list[str] | None = None) -> None:
     except (ValueError, ArithmeticError, OSError, ImportError) as error:
         if os.environ.get("SCOREFIELD_TRACEBACK"):
             traceback.print_exc()
-        say(f"scorefield: {error}")
+        many = int(os.environ.get("WORLD_SIZE", 1)) > 1
+        say(f"scorefield{', process ' + os.environ['RANK'] if many else ''}: {error}")
         sys.exit(2 if isinstance(error, (ValueError, FileNotFoundError, FileExistsError)) else 1)
     except KeyboardInterrupt:
         say("scorefield: interrupted")

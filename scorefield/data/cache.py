@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from scorefield.data.images import Images, Pixels, digest_of
-from scorefield.data.places import folder_of, new_file
+from scorefield.data.places import folder_of
+from scorefield.files import new_file
 from scorefield.progress import Track
 
 Row = Pixels | str

@@ -17,7 +17,8 @@ from scorefield.data.download import NO_NETWORK, check, download
 from scorefield.data.folders import file_images
 from scorefield.data.images import Images, Pixels
 from scorefield.data.pictures import Fit
-from scorefield.data.places import folder_of, new_file
+from scorefield.data.places import folder_of
+from scorefield.files import new_file
 from scorefield.progress import Track
 
 SETS = {"mnist": ("train", "test"), "cifar10": ("train", "test"), "celeba": ("train", "valid", "test")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from scorefield.files import new_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,17 +56,10 @@ def new_figure(width: float, height: float) -> Figure:
 
 def save(figure: Figure, numbers: dict[str, Any], out: Path, name: str) -> Result:
     """out/name.png and out/name.json; an interrupted write leaves what was there before."""
-    out.mkdir(parents=True, exist_ok=True)
     picture, beside = out / f"{name}.png", out / f"{name}.json"
-    parts = [path.with_name(path.name + ".part") for path in (picture, beside)]
-    try:
-        figure.savefig(parts[0], format="png")
-        parts[1].write_text(json.dumps(numbers, indent=2) + "\n")
-        for part, path in zip(parts, (picture, beside), strict=True):
-            os.replace(part, path)
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
+    with new_file(picture) as image, new_file(beside) as text:
+        figure.savefig(image, format="png")
+        text.write(json.dumps(numbers, indent=2).encode() + b"\n")
     return Result(picture, numbers)
 
 

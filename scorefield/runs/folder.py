@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from scorefield import checkpoint
-from scorefield.data.places import new_file
 from scorefield.distributed import Group
+from scorefield.files import new_file
 from scorefield.generate import generate
 from scorefield.images import grid, save_png, to_bytes, zoom_for
 from scorefield.logs import Log, csv_log

@@ -6,12 +6,14 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from scorefield import data
 from scorefield.distributed import Group
@@ -31,13 +33,14 @@ def train(
     *,
     resume: bool = False,
     minutes: float = float("inf"),
-    extra_logs: Sequence[Callable[[], Log]] = (),
+    extra_logs: Sequence[Callable[..., Log]] = (),
     say: Say = lambda line: None,
     track: Track[object] = silent,
 ) -> Path:
     """Train the recipe in the folder `out` until it is done, told to stop, or out of time. Returns the last model file.
 
-    All processes of the group call this together; the main one writes and talks.
+    All processes of the group call this together; the main one writes and talks. `extra_logs` make a log each when
+    called with until=STEP, the last step that is done already.
     """
     stop = Stop(minutes)
     if not group.main:
@@ -51,13 +54,13 @@ def train(
         if len(set(group.all(run.state.step))) > 1:
             raise OSError(f"the processes see different checkpoints in {out} (all machines must share that folder)")
     if group.main:
-        extra = [log() for log in extra_logs]
         write_recipe(recipe, out)
-        run.open_logs(extra)
-    with stop.listening():
+        run.open_logs([log(until=run.state.step) for log in extra_logs])
+    with stop.listening(), kernels(group.device, deterministic=recipe.deterministic):
         _loop(run, batch, stop)
     if run.state.step < recipe.steps:
-        say(f"stopped at step {run.state.step} of {recipe.steps}: {stop.reason} (go on with --resume)")
+        why = stop.reason or "another process was told to stop"
+        say(f"stopped at step {run.state.step} of {recipe.steps}: {why} (go on with --resume)")
     return run.saved or out
 
 
@@ -73,13 +76,8 @@ def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[obj
         group.wait()
     channels, height, width = images.shape
     say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}")
-    cuda = group.device.type == "cuda"
-    if cuda:
-        _choose_kernels(recipe.deterministic)
     network = network_of(recipe, channels=channels).to(group.device)
-    if cuda:
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate, fused=cuda)
+    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate, fused=group.device.type == "cuda")
     average = {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None
     facts = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
     kept = torch.tensor(held_out.pixels).to(group.device) if held_out is not None else None
@@ -87,12 +85,22 @@ def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[obj
     return Run(recipe, out, group, state, network, (channels, height, width), facts, kept, say), images
 
 
-def _choose_kernels(deterministic: bool) -> None:
-    """The fastest of cuDNN's kernels by trial, or those that give the same bits every time."""
+@contextmanager
+def kernels(device: torch.device, *, deterministic: bool) -> Iterator[None]:
+    """Inside, the fastest of a GPU's kernels by trial, or those that give the same bits every time."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
     torch.backends.cudnn.benchmark = not deterministic
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before[0]
+        torch.use_deterministic_algorithms(before[1])
 
 
 def data_of(recipe: Recipe, *, track: Track[object] = silent) -> tuple[data.Images, data.Images | None]:
@@ -121,7 +129,24 @@ def batches(images: data.Images, recipe: Recipe, group: Group) -> Batch:
     if group.device.type == "cuda" and images.pixels.nbytes < torch.cuda.mem_get_info(group.device)[0] / 4:
         resident = torch.tensor(images.pixels).to(group.device)
         return lambda step: resident[torch.as_tensor(mine(step=step)).to(group.device)]
-    return lambda step: torch.as_tensor(draw(step=step)).to(group.device)
+    return ahead(lambda step: torch.as_tensor(draw(step=step)), group.device)
+
+
+def ahead(draw: Callable[[int], Tensor], device: torch.device) -> Batch:
+    """The batches that `draw` makes in main memory, on the device: each is made while the one before is in use."""
+    worker, coming = ThreadPoolExecutor(1, "batches"), dict[int, Future[Tensor]]()
+
+    def drawn(step: int) -> Tensor:
+        batch = draw(step)
+        return batch.pin_memory() if device.type == "cuda" else batch
+
+    def batch(step: int) -> Tensor:
+        now = coming.pop(step, None) or worker.submit(drawn, step)
+        coming.clear()
+        coming[step + 1] = worker.submit(drawn, step + 1)
+        return now.result().to(device, non_blocking=True)
+
+    return batch
 
 
 def _updates(run: Run, batch: Batch) -> Iterator[Update]:

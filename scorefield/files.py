@@ -1,0 +1,56 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+SECONDS_TO_FORGET = 24 * 3600.0
+"""A file that nobody has written to for so long is what a killed run left behind."""
+
+
+@contextmanager
+def new_file(target: Path) -> Iterator[BinaryIO]:
+    """A file to write, which becomes `target` when all of it is on the disk, and vanishes if anything goes wrong.
+
+    Its name until then is its own, so several processes can make the same target at once: the last one to finish wins.
+    """
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _forget(target)
+        part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
+        try:
+            with part.open("x+b") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Around writes to `target`: what the system says when they fail becomes a message that names it, with the cure."""
+    cures = {errno.ENOSPC: " (free some space)", errno.EDQUOT: " (free some space)", errno.EROFS: " (name another)"}
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise  # not the system's words
+        cure = cures.get(error.errno, "")
+        raise OSError(error.errno, f"could not write {target}: {os.strerror(error.errno)}{cure}") from error
+
+
+def _forget(target: Path) -> None:
+    """Remove the unfinished files of runs that were killed while they made this target."""
+    for part in target.parent.glob(f"{target.name}.*.part"):
+        with suppress(OSError):
+            if time.time() - part.stat().st_mtime > SECONDS_TO_FORGET:
+                part.unlink()

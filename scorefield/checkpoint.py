@@ -54,7 +54,8 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise FileNotFoundError(f"no file {path}") from None
     except (SafetensorError, OSError) as error:
         raise BrokenCheckpointError(f"{path} is damaged or no safetensors file ({error})") from error
-    if metadata.pop("sha256", None) != _digest(tensors, metadata):
+    plain = {name: value for name, value in metadata.items() if name != "sha256"}
+    if metadata.get("sha256") != _digest(tensors, plain):
         raise BrokenCheckpointError(f"{path} is damaged: its checksum does not match its content")
     if int(metadata["format"]) > FORMAT:
         raise ValueError(
@@ -88,6 +89,8 @@ class Model:
     """What the file holds; `weights` says which of them the network has."""
     facts: dict[str, str]
     """What else the file says: the data's name and digest, the version that wrote it."""
+    digest: str
+    """SHA-256 of the file's content."""
 
     @property
     def sigmas(self) -> Tensor:
@@ -142,10 +145,11 @@ def load(path: Path | str, *, weights: Weights | None = None, device: torch.devi
     network = network_of(recipe, channels=shape[0])
     state = {name.removeprefix(f"{chosen}/"): v.float() for name, v in tensors.items() if name.startswith(f"{chosen}/")}
     network.load_state_dict(state)
-    known = {"format", "kind", "recipe", "sigmas", "shape", "step", "weights"}
+    known = {"format", "kind", "recipe", "sigmas", "shape", "step", "weights", "sha256"}
     facts = {name: value for name, value in metadata.items() if name not in known}
     network = network.to(device).eval().requires_grad_(False)
-    return Model(network, recipe, shape, int(metadata["step"]), chosen, held, facts)  # type: ignore[arg-type]
+    step, digest = int(metadata["step"]), metadata["sha256"]
+    return Model(network, recipe, shape, step, chosen, held, facts, digest)  # type: ignore[arg-type]
 
 
 def recipe_from_json(text: str) -> Recipe:

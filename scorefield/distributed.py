@@ -6,14 +6,16 @@ torchrun --nproc-per-node=2 -m scorefield train mnist
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed as dist
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,15 @@ class Group:
     def share(self, numbers: int) -> range:
         """This process's part of the numbers 0 ... numbers − 1: in one piece, all parts of nearly one size."""
         return range(numbers * self.rank // self.world, numbers * (self.rank + 1) // self.world)
+
+    def main_first(self, work: Callable[[], T]) -> T:
+        """Every process does it, the main one before the others, who find on the disk what it prepared."""
+        if not self.main:
+            self.wait()
+        done = work()
+        if self.main:
+            self.wait()
+        return done
 
     def wait(self) -> None:
         """Until all have come here."""

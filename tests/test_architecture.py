@@ -13,11 +13,12 @@ PACKAGE = Path(__file__).parents[1] / "scorefield"
 LAYERS = [
     {"version", "score", "progress", "files"},
     {"noise", "derivatives"},
-    {"objectives", "samplers", "constraints", "distributions", "networks", "images", "logs"},
+    {"objectives", "samplers", "constraints", "distributions", "networks", "images", "logs", "metrics"},
     {"data", "training", "distributed", "generate", "released"},
-    {"masks", "recipes"},
+    {"masks", "recipes", "inception"},
     {"checkpoint"},
     {"runs", "experiments"},
+    {"evaluation"},
     {"cli"},
 ]
 """Imports point from a later layer to an earlier one, or stay inside one folder. A new module must be put here."""

@@ -9,8 +9,11 @@ import warnings
 
 import tyro
 
+from scorefield.cli import evaluate as evaluate
 from scorefield.cli import figures as figures
 from scorefield.cli import models as models
+from scorefield.cli import neighbors as neighbors
+from scorefield.cli import selection as selection
 from scorefield.cli import training as training
 from scorefield.cli.app import app, say
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import tyro
+
+if TYPE_CHECKING:
+    from scorefield.distributed import Group
+    from scorefield.progress import Track
 
 app = tyro.extras.SubcommandApp()
 
@@ -26,3 +33,27 @@ def prepare_folder(out: Path, seed: int) -> None:
         raise OSError(f"cannot make the folder {out}: {error.strerror} (name another one with --out)") from error
     if not os.access(out, os.W_OK):
         raise OSError(f"cannot write into {out} (name another folder with --out)")
+
+
+def tracker(group: Group) -> Track[Any]:
+    """Progress for the main process, silence for the others."""
+    from scorefield.progress import silent, track
+
+    return track if group.main else silent
+
+
+def write_json(path: Path, numbers: dict[str, Any]) -> None:
+    """Numbers for programs."""
+    from scorefield.files import new_file
+
+    with new_file(path) as file:
+        file.write(json.dumps(_plain(numbers), indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """NaN is no JSON: null."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

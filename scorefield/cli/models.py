@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from scorefield.checkpoint import Model
     from scorefield.distributed import Group
+    from scorefield.evaluation import How
     from scorefield.samplers import State
 
 
@@ -47,14 +48,24 @@ class Sampler:
     """auto (a GPU where there is one), cpu, cuda, cuda:1, ..."""
 
     def __post_init__(self) -> None:
-        if self.n < 1 or self.batch_size < 1:
-            raise ValueError(f"-n and --batch-size must be at least 1; got {self.n} and {self.batch_size}")
+        if self.n < 0 or self.batch_size < 1:
+            raise ValueError(f"-n must not be negative, --batch-size at least 1; got {self.n} and {self.batch_size}")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"--steps must be at least 1; got {self.steps}")
         if self.step_size is not None and not self.step_size > 0:
             raise ValueError(f"--step-size must be positive; got {self.step_size}")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"--seed must be a whole number from 0 to 2³² − 1; got {self.seed}")
+
+
+def how_of(sampler: Sampler, model: Model | None) -> How:
+    """The sampler's settings, where they are not given, the model's."""
+    from scorefield.evaluation import How
+    from scorefield.recipes import Recipe
+
+    recipe = model.recipe if model is not None else Recipe()
+    steps, step_size = sampler.steps or recipe.sample_steps, sampler.step_size or recipe.step_size
+    return How(steps, step_size, sampler.denoise, sampler.seed)
 
 
 @app.command
@@ -77,6 +88,7 @@ def sample(
     from scorefield.checkpoint import load
     from scorefield.distributed import joined
 
+    _at_least_one(sampler.n)
     if out.suffix not in (".png", ".gif", ".npy", ""):
         raise ValueError(f"cannot write {out.suffix} files (--out FILE.png, FILE.gif, FILE.npy or a folder)")
     if out.suffix == "" and out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -88,6 +100,11 @@ def sample(
         if group.main:
             _write(out, np.concatenate(parts))
             print(out)
+
+
+def _at_least_one(n: int) -> None:
+    if n < 1:
+        raise ValueError(f"-n must be at least 1; got {n}")
 
 
 def drawn(
@@ -180,6 +197,7 @@ def inpaint(
     from scorefield.images import grid, save_npy, save_png, to_float, zoom_for
     from scorefield.masks import mask_of
 
+    _at_least_one(sampler.n)
     if out.suffix not in (".png", ".npy"):
         raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.png or FILE.npy)")
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -69,11 +69,7 @@ def _nothing(line: str) -> None:
 
 
 def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[object]) -> tuple[Run, data.Images]:
-    if not group.main:
-        group.wait()  # the main process prepares the data first, the others find it prepared
-    images, held_out = data_of(recipe, track=track)
-    if group.main:
-        group.wait()
+    images, held_out = group.main_first(partial(data_of, recipe, track=track))
     channels, height, width = images.shape
     say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}")
     network = network_of(recipe, channels=channels).to(group.device)

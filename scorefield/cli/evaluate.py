@@ -1,0 +1,118 @@
+"""scorefield evaluate."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from scorefield.cli.app import app, say, tracker, write_json
+from scorefield.cli.models import Sampler, how_of
+
+if TYPE_CHECKING:
+    from scorefield.checkpoint import Model
+    from scorefield.evaluation import Extractor, How, Reference, Rows
+
+
+@app.command
+def evaluate(
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL|SOURCE")],
+    /,
+    *,
+    data: str | None = None,
+    sampler: tyro.conf.OmitArgPrefixes[Sampler] = Sampler(n=50_000, batch_size=500),  # noqa: B008
+    json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = None,
+) -> None:
+    """Measure a model, or any images, against real ones: FID, KID, precision and recall, and the training objective.
+
+    Samples of a model are drawn first and kept on the disk: an interrupted evaluation goes on where it stopped. Of the
+    reference, features and statistics are kept.
+
+    Example: scorefield evaluate runs/cifar10 -n 10000 --json cifar10.json
+
+    Args:
+        what: A run folder, a model file, or images: mnist, cifar10:test, a folder, an .npy or .npz file.
+        data: The images to compare with, or an .npz of their statistics (mu, sigma). Default: what the model was
+            trained on.
+        json_file: Write the numbers to this file as well.
+    """
+    from scorefield.distributed import joined
+    from scorefield.evaluation import compared, held_out_loss, measured
+    from scorefield.evaluation.subjects import model_of, reference_for, rows_of, training_images
+    from scorefield.inception import load_inception
+
+    with joined(sampler.device) as group:
+        track = tracker(group)
+        model = model_of(what, weights=sampler.weights, device=group.device)
+        numbers: dict[str, Any] = {"what": what}
+        if sampler.n:
+            network = load_inception(device=group.device, track=track)
+            reference, held_out = reference_for(model, data, network, group, track=track)
+            how = how_of(sampler, model)
+            rows = rows_of(what, model, sampler.n, how, group, batch_size=sampler.batch_size, track=track)
+            found = measured(rows, len(rows), network, group, track=track, what=f"features of {what}")
+            if group.main:
+                numbers |= compared(found, reference, device=group.device)
+                numbers |= _facts(rows, reference, network)
+        else:
+            held_out = training_images(model, data, group, track=track)[1]
+        if group.main:
+            if model is not None:
+                numbers |= _origin(model, how_of(sampler, model))
+                numbers |= held_out_loss(model, held_out) if held_out is not None else {}
+            _tell(numbers)
+            if json_file is not None:
+                write_json(json_file, numbers)
+
+
+def _facts(rows: Rows, reference: Reference, network: Extractor) -> dict[str, Any]:
+    """What must stand beside every number."""
+    _, height, width, channels = rows[:1].shape
+    notes = [f"{height} × {width} pixels were resized to 299 × 299 as TensorFlow 1 did"]
+    if channels == 1:
+        notes.append("grey images were given to Inception as three equal channels")
+    if network.classes is None:
+        from scorefield.data import folder_of
+        from scorefield.inception import PORT, URL
+
+        notes.append(
+            f"no Inception score: these weights lack the class layer ({PORT} from {URL} in "
+            f"{folder_of('inception')} brings it)"
+        )
+    return {
+        "reference": {"name": reference.name, "digest": reference.digest, "n": reference.n},
+        "inception": network.digest,
+        "preprocessing": notes,
+    }
+
+
+def _origin(model: Model, how: How) -> dict[str, Any]:
+    facts = {"step": model.step, "weights": model.weights, "digest": model.digest[:12]}
+    return {"model": facts, "denoised": how.denoise, "sampler": asdict(how)}
+
+
+def _tell(numbers: dict[str, Any]) -> None:
+    """Each number with its n, for people."""
+    said = {None: "", True: ", denoised", False: ", not denoised"}[numbers.get("denoised")]
+    if "fid" in numbers:
+        reference = numbers["reference"]
+        count = "an unknown number of" if reference["n"] is None else reference["n"]
+        print(f"{numbers['what']} against {reference['name']} ({count} images, {reference['digest']})")
+        suffix = f"n = {numbers['n']}{said}"
+        print(f"  FID              {numbers['fid']:.4f}   {suffix}")
+    if "kid" in numbers:
+        suffix = f"n = {numbers['kid_n'][0]} against {numbers['kid_n'][1]}{said}"
+        print(f"  KID              {numbers['kid']:.6f} ± {numbers['kid_standard_error']:.6f}   {suffix}")
+        print(f"  precision        {numbers['precision']:.4f}   {suffix}")
+        print(f"  recall           {numbers['recall']:.4f}   {suffix}")
+    if numbers.get("inception_score") is not None:
+        score, deviation = numbers["inception_score"], numbers["inception_score_deviation"]
+        print(f"  Inception score  {score:.3f} ± {deviation:.3f}   n = {numbers['n']}, 10 splits{said}")
+    if "loss" in numbers:
+        suffix = f"n = {numbers['loss_n']} held-out images of {numbers['loss_data']}"
+        print(f"  objective, Eq. 6 {numbers['loss']:.4f}   {suffix}")
+        print("    at each level  " + " ".join(f"{value:.4g}" for value in numbers["loss_per_level"]))
+    for note in [*numbers.get("preprocessing", []), *numbers.get("notes", [])]:
+        say(f"note: {note}")

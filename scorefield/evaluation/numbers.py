@@ -1,0 +1,57 @@
+"""The numbers by which models are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scorefield.checkpoint import Model
+from scorefield.data import Images
+from scorefield.evaluation.features import Measured
+from scorefield.evaluation.reference import Reference
+from scorefield.metrics import frechet_distance, kernel_distance, precision_recall
+from scorefield.training import measure
+
+
+def compared(samples: Measured, reference: Reference, *, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """All that one pass over the samples gives, by the metrics' names. What cannot be had is absent; `notes` say why.
+
+    `device`: where to search for neighbours.
+    """
+    notes = []
+    features = len(samples.statistics.mean)
+    for n, whose in ((samples.n, "the samples"), (reference.n, f"the reference {reference.name}")):
+        if n is not None and n <= features:
+            notes.append(
+                f"{n} images are too few for the covariance of {features} features of {whose}: FID is too large by "
+                "much, and comparable only with values of the same n"
+            )
+    numbers: dict[str, Any] = {"fid": frechet_distance(samples.statistics, reference.moments), "inception_score": None}
+    if reference.kept is None:
+        notes.append(f"no KID, precision and recall: {reference.name} holds no images (give images as --data)")
+    elif min(len(samples.kept), len(reference.kept)) < 4:
+        notes.append("no KID, precision and recall: fewer than 4 images")
+    else:
+        numbers["kid"], numbers["kid_standard_error"] = kernel_distance(samples.kept, reference.kept)
+        mine, real = samples.kept.to(device), reference.kept.to(device)
+        numbers["precision"], numbers["recall"] = precision_recall(mine, real)
+        numbers["kid_n"] = [len(samples.kept), len(reference.kept)]
+    if samples.classes is not None:
+        numbers["inception_score"], numbers["inception_score_deviation"] = samples.classes.result()
+    return {**numbers, "n": samples.n, "notes": notes}
+
+
+def held_out_loss(model: Model, held_out: Images, *, batch_size: int = 64) -> dict[str, Any]:
+    """Eq. 6 on held-out images, in total and per level: the mean over the levels of σ² ℓ(σ).
+
+    The noise is always the same, so models with the same levels are compared on the same draws.
+    """
+    pixels = torch.tensor(held_out.pixels).to(model.sigmas.device)
+    each = measure(model.score, pixels, model.sigmas, batch_size=batch_size)
+    return {
+        "loss": each.nanmean().item(),
+        "loss_per_level": each.tolist(),
+        "loss_n": len(held_out),
+        "loss_data": f"{held_out.name} ({held_out.digest[:12]})",
+    }

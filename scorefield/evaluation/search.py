@@ -1,0 +1,50 @@
+"""The training images next to given ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scorefield.data.images import Pixels
+from scorefield.evaluation.features import Rows
+from scorefield.metrics import Neighbors, nearest
+from scorefield.progress import Track, silent
+
+Embed = Callable[[Tensor], Tensor]
+"""Bytes (B, H, W, C) -> the points (B, D) among which distances are measured."""
+
+
+def in_pixels(pixels: Tensor) -> Tensor:
+    """Images as points: their pixels in [0, 1]."""
+    return pixels.flatten(1).double() / 255
+
+
+def search(
+    images: Pixels,
+    training: Rows,
+    embed: Embed,
+    *,
+    k: int,
+    flips: bool = True,
+    block: int = 1000,
+    device: torch.device | str = "cpu",
+    track: Track[object] = silent,
+) -> Neighbors:
+    """The k training images next to each of the images, as they are or mirrored (`flips`). Exact."""
+
+    def embedded(pixels: Pixels) -> Tensor:
+        parts = (pixels[k : k + 100] for k in range(0, len(pixels), 100))
+        return torch.cat([embed(torch.as_tensor(np.array(part)).to(device)) for part in parts])
+
+    def blocks() -> Iterator[tuple[int, Tensor]]:
+        starts = range(0, len(training), block)
+        for start in track(starts, f"searching {len(training)} images for neighbours", len(starts)):
+            assert isinstance(start, int)
+            yield start, embedded(training[start : start + block])
+
+    forms = [embedded(images), embedded(images[:, :, ::-1])] if flips else [embedded(images)]
+    found = nearest(forms, blocks(), k=min(k, len(training)))
+    return Neighbors(found.distances.cpu(), found.numbers.cpu())

@@ -1,0 +1,19 @@
+"""How good a model is: distances between sets of images, seen through their features (N, D)."""
+
+from scorefield.metrics.classes import ClassScore
+from scorefield.metrics.distances import kernel_distance, precision_recall
+from scorefield.metrics.memorisation import memorisation
+from scorefield.metrics.neighbors import Neighbors, nearest
+from scorefield.metrics.statistics import Moments, Statistics, frechet_distance
+
+__all__ = [
+    "ClassScore",
+    "Moments",
+    "Neighbors",
+    "Statistics",
+    "frechet_distance",
+    "kernel_distance",
+    "memorisation",
+    "nearest",
+    "precision_recall",
+]

@@ -1,4 +1,4 @@
-"""What only a GPU can show. Run with: pytest -m gpu"""
+"""What only a GPU can show. Run with: pytest -m gpu  (CIFAR-10 and the FID network must be in $SCOREFIELD_DATA)"""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from scorefield import checkpoint
-from scorefield.distributed import joined
+from scorefield import checkpoint, data
+from scorefield.distributed import Group, joined
+from scorefield.evaluation import measured
 from scorefield.generate import generate
+from scorefield.inception import load_inception
+from scorefield.metrics import Statistics, frechet_distance
 from scorefield.networks import RefineNet
 from scorefield.noise import SampleNoise, geometric
 from scorefield.recipes import Recipe
@@ -67,3 +70,18 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(precision: str, tmp_
     )
     for name in whole:
         assert torch.equal(whole[name], parts[name]), name
+
+
+def test_fid_of_cifar10s_training_set_against_its_test_set() -> None:
+    """3.151 in the world's own code; whatever the batch size, and by however many processes."""
+    train, test = data.load("cifar10"), data.load("cifar10:test")
+    network = load_inception(device="cuda")
+    group = Group(0, 1, torch.device("cuda", 0))
+    reference = measured(train.pixels, 50_000, network, group, batch_size=500).statistics
+    halves = Statistics.empty(2048)
+    for rank in range(2):
+        part = test.pixels[5000 * rank : 5000 * (rank + 1)]
+        halves.merge(measured(part, 5000, network, group, batch_size=99).statistics)
+    whole = measured(test.pixels, 10_000, network, group, batch_size=256).statistics
+    assert frechet_distance(reference, whole) == pytest.approx(3.151, abs=0.005)
+    assert frechet_distance(reference, halves) == pytest.approx(frechet_distance(reference, whole), abs=1e-4)

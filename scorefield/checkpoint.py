@@ -41,7 +41,17 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
     header = {**metadata, "format": str(FORMAT)}
     header["sha256"] = _digest(plain, header)
     with new_file(path) as file:
-        file.write(to_safetensors(plain, header))
+        file.write(_in_order(to_safetensors(plain, header)))
+
+
+def _in_order(content: bytes) -> bytes:
+    """The same safetensors file with its metadata sorted, so that equal content makes equal files."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[8 + size :]
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -53,7 +63,10 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except FileNotFoundError:
         raise FileNotFoundError(f"no file {path}") from None
     except (SafetensorError, OSError) as error:
-        raise BrokenCheckpointError(f"{path} is damaged or no safetensors file ({error})") from error
+        hint = "; a released checkpoint becomes one with: scorefield import" if path.suffix in (".pth", ".pt") else ""
+        raise BrokenCheckpointError(f"{path} is damaged or no safetensors file ({error}{hint})") from error
+    if "sha256" not in metadata:
+        raise ValueError(f"{path} is a safetensors file, but not one of scorefield's")
     plain = {name: value for name, value in metadata.items() if name != "sha256"}
     if metadata.get("sha256") != _digest(tensors, plain):
         raise BrokenCheckpointError(f"{path} is damaged: its checksum does not match its content")
@@ -96,8 +109,9 @@ class Model:
     def sigmas(self) -> Tensor:
         return self.network.sigmas
 
-    def score(self, x: Tensor, sigma: Tensor) -> Tensor:
-        return self.network(x, sigma)
+    def score(self, x: Tensor, sigma: Tensor, *, nearest: bool = False) -> Tensor:
+        """s(x, σ). `nearest`: a σ that the network was not trained for is served by the level next to it."""
+        return self.network(x, sigma, nearest=nearest)
 
 
 def save_model(

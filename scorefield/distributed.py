@@ -77,6 +77,17 @@ class Group:
             self.wait()
         return done
 
+    def agreed(self, work: Callable[[], None]) -> None:
+        """The main process does it; if it fails, it fails for all of them alike."""
+        problem: Exception | None = None
+        if self.main:
+            try:
+                work()
+            except (ValueError, OSError) as error:
+                problem = error
+        if (problem := self.all(problem)[0]) is not None:
+            raise problem
+
     def wait(self) -> None:
         """Until all have come here."""
         if self.world > 1:

@@ -12,12 +12,15 @@ from scorefield.data import pictures
 NAMES = ("left", "right", "top", "bottom", "center", "random")
 
 
-def mask_of(name: str, height: int, width: int, *, seed: int = 0) -> Tensor:
-    """A mask (H, W), by name or from a file.
+def mask_of(name: str, fit: pictures.Fit, image_size: tuple[int, int] | None = None, *, seed: int = 0) -> Tensor:
+    """A mask (H, W) of the fitted size, by name or from a file.
 
     left, right, top, bottom: that half is hidden; center: the middle half of height and width; random: every other
-    pixel on average. A file: black is hidden, white is known; it is fitted as the image itself is.
+    pixel on average. A file: black is hidden, white is known; if it has the image's size (width, height), it is fitted
+    as the image itself is, and otherwise only resized.
     """
+    assert fit.size is not None
+    height, width = fit.size
     mask = torch.ones(height, width, dtype=torch.bool)
     if name == "left":
         mask[:, : width // 2] = False
@@ -35,7 +38,8 @@ def mask_of(name: str, height: int, width: int, *, seed: int = 0) -> Tensor:
         path = Path(name)
         if not path.is_file():
             raise FileNotFoundError(f"no mask {name} (a file, or one of {', '.join(NAMES)})")
-        pixels = pictures.fitted(pictures.open_image(path).convert("L"), name, pictures.Fit(size=(height, width)))
+        picture = pictures.open_image(path).convert("L")
+        pixels = pictures.fitted(picture, name, fit if picture.size == image_size else pictures.Fit(size=fit.size))
         mask = torch.tensor(pixels[..., 0]) > 127
     if mask.all():
         raise ValueError(f"the mask {name} hides nothing (paint black what is to be filled in)")

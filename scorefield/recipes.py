@@ -92,8 +92,8 @@ class Recipe:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
         for name in ("held_out", "warmup", "clip", "micro_batch", "previews", "preview_steps"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be 0 or more; got {getattr(self, name)}")
         if not (self.learning_rate > 0 and self.step_size > 0):
             raise ValueError("learning_rate and step_size must be positive")
         if not 0 <= self.ema < 1:
@@ -101,6 +101,11 @@ class Recipe:
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be a whole number from 0 to 2³² − 1; got {self.seed}")
         geometric(self.sigma_max, self.sigma_min, self.levels)
+        if self.sigma_max > 1e4 or self.sigma_min < 1e-5:
+            raise ValueError(
+                f"sigmas must lie between 0.00001 and 10000, for pixels in [0, 1]; got {self.sigma_max:g} ... "
+                f"{self.sigma_min:g}"
+            )
 
 
 def _baseline(recipe: Recipe) -> Recipe:

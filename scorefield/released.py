@@ -32,6 +32,8 @@ _NAMES: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"\.crp\.", ".pool."),
 ]
 """Their names, piece by piece, and ours."""
+_DIMENSIONS = {"begin_conv.weight": 4, "normalizer.embed.weight": 2}
+"""Of the tensors that tell the network's size."""
 
 
 def open_released(path: Path) -> dict[str, Tensor]:
@@ -41,10 +43,10 @@ def open_released(path: Path) -> dict[str, Tensor]:
     except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(
             f"{path} is no checkpoint of the released code, or it holds more than tensors and was refused for safety "
-            f"({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+            f"({type(error).__name__})"
         ) from error
     state = content[0] if isinstance(content, (list, tuple)) and content else content
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
         raise ValueError(f"{path} is no checkpoint of the released code: a list that starts with the network's tensors")
     return {name.removeprefix("module."): value for name, value in state.items()}
 
@@ -52,9 +54,11 @@ def open_released(path: Path) -> dict[str, Tensor]:
 def from_released(path: Path, *, sigma_max: float = 1.0, sigma_min: float = 0.01) -> RefineNet:
     """The network of a released NCSN checkpoint. The file does not hold its noise levels: they are given here."""
     state = open_released(path)
-    missing = {"begin_conv.weight", "normalizer.embed.weight"} - state.keys()
-    if missing:
-        raise ValueError(f"{path} is no NCSN with the paper's network: it lacks {', '.join(sorted(missing))}")
+    missing = _DIMENSIONS.keys() - state.keys()
+    if missing or any(state[name].ndim != n for name, n in _DIMENSIONS.items()):
+        raise ValueError(
+            f"{path} is no NCSN with the paper's network: it lacks {', '.join(sorted(missing or _DIMENSIONS))}"
+        )
     width, channels = state["begin_conv.weight"].shape[:2]
     levels = len(state["normalizer.embed.weight"])
     network = RefineNet(channels=channels, width=width, sigmas=geometric(sigma_max, sigma_min, levels))

@@ -92,8 +92,11 @@ def test_a_file_of_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     save_file({"w": torch.ones(3)}, tmp_path / "foreign.safetensors")
-    with pytest.raises(ValueError, match="checksum"):
+    with pytest.raises(ValueError, match="not one of scorefield's"):
         load(tmp_path / "foreign.safetensors")
+    torch.save([{}], tmp_path / "released.pth")
+    with pytest.raises(ValueError, match="scorefield import"):
+        load(tmp_path / "released.pth")
     write(tmp_path / "optimizer.safetensors", {"w": torch.ones(3)}, {})
     with pytest.raises(ValueError, match="no scorefield model"):
         load(tmp_path / "optimizer.safetensors")

@@ -15,6 +15,7 @@ from PIL import Image
 
 from scorefield import load
 from scorefield.cli import main
+from scorefield.data.pictures import Fit
 from scorefield.released import from_released
 
 RELEASED = Path(__file__).parent / "released"
@@ -117,7 +118,7 @@ def test_inpainting_keeps_what_is_known(mask: str, run: Path, tmp_path: Path) ->
     else:
         from scorefield.masks import mask_of
 
-        known = mask_of(mask, 33, 47).numpy()
+        known = mask_of(mask, Fit(size=(33, 47))).numpy()
         hidden = {"left": known[:, 23:].all(), "right": known[:, :24].all(), "top": known[16:].all()}
         assert hidden.get(mask, True)
     assert 0.2 < known.mean() < 0.9
@@ -156,6 +157,48 @@ def test_a_released_checkpoint_becomes_a_model(tmp_path: Path, capsys: pytest.Ca
     assert (code, "exists already" in said) == (2, True)
 
 
+def test_an_image_is_cropped_as_the_training_images_were(run: Path, tmp_path: Path) -> None:
+    """A model of the middle 16 × 16 of larger images sees the middle of the image to complete, and of its mask."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "large.npy", rng.integers(0, 256, (6, 40, 30), dtype=np.uint8))
+    options = "--crop 16 --image-size 16 --width 2 --levels 2 --steps 1 --batch-size 4 --held-out 0 --previews 0"
+    train = ["train", "tiny", "--data", str(tmp_path / "large.npy"), "--out", str(tmp_path / "run")]
+    os.environ["SCOREFIELD_DATA"] = str(tmp_path / "data")
+    try:
+        main([*train, *options.split(), "--sample-steps", "1"])
+    finally:
+        del os.environ["SCOREFIELD_DATA"]
+    pixels = rng.integers(0, 256, (40, 30), dtype=np.uint8)
+    hidden = np.full((40, 30), 255, np.uint8)
+    hidden[12 : 12 + 4] = 0  # the first four rows of the middle
+    Image.fromarray(pixels).save(tmp_path / "large.png")
+    Image.fromarray(pixels[12:28, 7:23]).save(tmp_path / "middle.png")
+    Image.fromarray(hidden).save(tmp_path / "mask.png")
+    for name in ("large.png", "middle.png"):
+        out = tmp_path / "out.PNG"
+        mask = str(tmp_path / "mask.png") if name == "large.png" else "top"
+        main(["inpaint", str(tmp_path / "run"), "--image", str(tmp_path / name), "--mask", mask, "-n", "1",
+              "--out", str(out)])  # fmt: skip
+        with Image.open(out) as opened:
+            picture = np.asarray(opened)
+        zoom = picture.shape[0] // 20
+        small = picture[::zoom, ::zoom]
+        assert np.array_equal(small[2:18, 38:54], pixels[12:28, 7:23])
+        first = 4 if name == "large.png" else 8
+        assert (small[2 : 2 + first, 2:18] == 128).all()
+        assert np.array_equal(small[2 + first : 18, 2:18], pixels[12 + first : 28, 7:23])
+
+
+def test_a_place_that_cannot_be_written_to_is_found_before_the_work(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "d.png").mkdir()
+    (tmp_path / "file").touch()
+    for out, words in (("d.png", "is a folder"), ("file/x.png", "cannot make the folder")):
+        code, said = failure(capsys, "sample", run, "--out", tmp_path / out)
+        assert (code, words in said, "sampling" in said) == (1, True, False), said
+
+
 def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text.png").write_text("no image")
     (tmp_path / "full").mkdir()
@@ -171,7 +214,11 @@ def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["sample", run, "--steps", "0"], "at least 1"),
         (["sample", run, "--step-size", "0"], "positive"),
         (["sample", run, "--out", "a.jpg"], "FILE.png"),
+        (["sample", run, "--step-size", "nan"], "positive"),
         (["sample", run, "--out", tmp_path / "full"], "exists already"),
+        (["import", tmp_path / "full"], "is a folder"),
+        (["train", "tiny", "--clip", "nan", "--out", tmp_path / "r"], "clip must be 0 or more"),
+        (["train", "tiny", "--sigma-max", "1e20", "--out", tmp_path / "r"], "sigmas must lie between"),
         (["sample", run, "--device", "toaster"], "no device is called"),
         (["inpaint", run, "--image", tmp_path / "none.png"], "no image"),
         (["inpaint", run, "--image", tmp_path / "text.png"], "no image that can be read"),

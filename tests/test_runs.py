@@ -24,6 +24,7 @@ from scorefield.distributed import Group
 from scorefield.objectives import denoising
 from scorefield.recipes import Recipe
 from scorefield.runs import train
+from scorefield.runs.folder import locked
 from scorefield.score import Score
 
 ALONE = Group(0, 1, torch.device("cpu"))
@@ -121,11 +122,14 @@ def test_a_damaged_checkpoint_is_passed_over(name: str, recipe: Recipe, tmp_path
 def test_a_run_is_never_overwritten(recipe: Recipe, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
-    with pytest.raises(FileExistsError, match="--resume"):
+    with pytest.raises(FileExistsError, match=r"is no run \(name another folder: --out"):
         train(recipe, tmp_path / "mine", ALONE)
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
     with pytest.raises(FileNotFoundError, match="no run to resume"):
         train(recipe, tmp_path / "mine", ALONE, resume=True)
+    train(replace(recipe, steps=1), tmp_path / "run", ALONE)
+    with pytest.raises(FileExistsError, match="--resume"):
+        train(recipe, tmp_path / "run", ALONE)
 
 
 def test_what_cannot_change_in_a_resumed_run(recipe: Recipe, tmp_path: Path) -> None:
@@ -225,6 +229,71 @@ def test_a_batch_must_divide_among_the_processes(recipe: Recipe, tmp_path: Path)
     images, _ = data_of(recipe)
     with pytest.raises(ValueError, match="a batch of 4 cannot be shared by 3 processes"):
         batches(images, recipe, replace(ALONE, world=3))
+
+
+def test_a_run_goes_on_from_anywhere(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data may be named by another path, as long as they are the same."""
+    train(replace(recipe, steps=4), tmp_path / "run", ALONE)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    train(replace(recipe, data="../dots.npy"), Path("../run"), ALONE, resume=True)
+    train(recipe, tmp_path / "whole", ALONE)
+    assert_same(final(tmp_path / "whole"), final(tmp_path / "run"))
+
+
+def test_one_process_at_a_time_trains_in_a_folder(recipe: Recipe, tmp_path: Path) -> None:
+    with locked(tmp_path / "run"), pytest.raises(FileExistsError, match="another process is training"):
+        train(recipe, tmp_path / "run", ALONE)
+    train(recipe, tmp_path / "run", ALONE)
+
+
+def test_what_a_killed_run_owed_to_its_last_checkpoint(recipe: Recipe, tmp_path: Path) -> None:
+    """Killed between a checkpoint and the held-out loss and samples that belong to it, which a resumed run makes."""
+    recipe = replace(recipe, evaluate_every=2)
+    train(recipe, tmp_path / "whole", ALONE)
+    train(replace(recipe, steps=4), tmp_path / "run", ALONE)
+    held_out = tmp_path / "run" / "held_out.csv"
+    held_out.write_text("".join(held_out.read_text().splitlines(keepends=True)[:-1]))
+    (tmp_path / "run" / "samples" / "00000004.png").unlink()
+    train(recipe, tmp_path / "run", ALONE, resume=True)
+    for name in ("held_out.csv", "samples/00000004.png", "samples/00000006.png"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_logs_and_files_of_a_resumed_run_are_those_of_an_uninterrupted_one(recipe: Recipe, tmp_path: Path) -> None:
+    recipe = replace(recipe, log_every=3, checkpoint_every=4, steps=9)
+    train(recipe, tmp_path / "whole", ALONE)
+    train(recipe, tmp_path / "run", ALONE)
+    for late in (tmp_path / "run" / "checkpoints").glob("*-00000009.*"):
+        late.unlink()
+    for late in (tmp_path / "run" / "checkpoints").glob("*-00000008.*"):
+        late.unlink()
+    (optimizer,) = (tmp_path / "whole" / "checkpoints").glob("optimizer-00000008.*")
+    (tmp_path / "run" / "checkpoints" / optimizer.name).write_bytes(optimizer.read_bytes())
+    (model,) = (tmp_path / "whole" / "checkpoints").glob("model-00000008.*")
+    (tmp_path / "run" / "checkpoints" / model.name).write_bytes(model.read_bytes())
+    train(recipe, tmp_path / "run", ALONE, resume=True)
+    whole, resumed = (rows(tmp_path / name / "log.csv") for name in ("whole", "run"))
+    assert [row["loss"] for row in whole] == [row["loss"] for row in resumed]
+    seconds = [float(row["seconds"]) for row in resumed]
+    assert seconds == sorted(seconds)
+    last = "checkpoints/model-00000009.safetensors"
+    assert (tmp_path / "run" / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
+
+
+def test_a_finished_run_is_not_cut_short(recipe: Recipe, tmp_path: Path) -> None:
+    train(recipe, tmp_path / "run", ALONE)
+    with pytest.raises(ValueError, match="is at step 6 already"):
+        train(replace(recipe, steps=3), tmp_path / "run", ALONE, resume=True)
+    assert train(recipe, tmp_path / "run", ALONE, resume=True).name == "model-00000006.safetensors"
+
+
+def test_a_recipe_that_cannot_be_read_is_named(recipe: Recipe, tmp_path: Path) -> None:
+    train(replace(recipe, steps=1), tmp_path / "run", ALONE)
+    for text in ("{", '{"steps": "many"}', '{"surprise": 1}'):
+        (tmp_path / "run" / "recipe.json").write_text(text)
+        with pytest.raises(ValueError, match=r"recipe\.json cannot be read"):
+            train(recipe, tmp_path / "run", ALONE, resume=True)
 
 
 # ---------------------------------------------------------------- as processes

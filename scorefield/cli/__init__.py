@@ -11,6 +11,7 @@ import tyro
 
 from scorefield.cli import evaluate as evaluate
 from scorefield.cli import figures as figures
+from scorefield.cli import model_files as model_files
 from scorefield.cli import models as models
 from scorefield.cli import neighbors as neighbors
 from scorefield.cli import selection as selection
@@ -38,6 +39,11 @@ def main(argv: list[str] | None = None) -> None:
         many = int(os.environ.get("WORLD_SIZE", 1)) > 1
         say(f"scorefield{', process ' + os.environ['RANK'] if many else ''}: {error}")
         sys.exit(2 if isinstance(error, (ValueError, FileNotFoundError, FileExistsError)) else 1)
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error).lower():
+            raise
+        say(f"scorefield: out of memory: {str(error).splitlines()[0]} (a smaller --batch-size or --width needs less)")
+        sys.exit(1)
     except KeyboardInterrupt:
         say("scorefield: interrupted")
         sys.exit(130)

@@ -23,7 +23,14 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def prepare_folder(out: Path, seed: int) -> None:
+def prepare_file(out: Path) -> None:
+    """What would stop the writing of this file at the work's end is found before its start."""
+    if out.is_dir():
+        raise OSError(f"{out} is a folder (name a file with --out)")
+    prepare_folder(out.parent)
+
+
+def prepare_folder(out: Path, seed: int = 0) -> None:
     """What would stop the work at its end is found before its start."""
     if not 0 <= seed < 2**32:
         raise ValueError(f"--seed must be a whole number from 0 to 2³² − 1; got {seed}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from scorefield.cli.app import app, say, tracker, write_json
+from scorefield.cli.app import app, prepare_file, say, tracker, write_json
 from scorefield.cli.models import Sampler, how_of
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ def evaluate(
     from scorefield.evaluation.subjects import model_of, reference_for, rows_of, training_images
     from scorefield.inception import load_inception
 
+    sampler.check(least=0)
+    if json_file is not None:
+        prepare_file(json_file)
     with joined(sampler.device) as group:
         track = tracker(group)
         model = model_of(what, weights=sampler.weights, device=group.device)

@@ -1,22 +1,22 @@
-"""scorefield sample, inpaint, info, import."""
+"""scorefield sample, inpaint."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import tyro
 
-from scorefield.cli.app import app, say
+from scorefield.cli.app import app, prepare_file, prepare_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from scorefield.checkpoint import Model
+    from scorefield.data import pictures
     from scorefield.distributed import Group
     from scorefield.evaluation import How
     from scorefield.samplers import State
@@ -47,13 +47,14 @@ class Sampler:
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda, cuda:1, ..."""
 
-    def __post_init__(self) -> None:
-        if self.n < 0 or self.batch_size < 1:
-            raise ValueError(f"-n must not be negative, --batch-size at least 1; got {self.n} and {self.batch_size}")
+    def check(self, *, least: int = 1) -> None:
+        """A wrong value is an error with its cure. `least`: how many samples at least."""
+        if self.n < least or self.batch_size < 1:
+            raise ValueError(f"-n must be at least {least}, --batch-size 1; got {self.n} and {self.batch_size}")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"--steps must be at least 1; got {self.steps}")
-        if self.step_size is not None and not self.step_size > 0:
-            raise ValueError(f"--step-size must be positive; got {self.step_size}")
+        if self.step_size is not None and not 0 < self.step_size < float("inf"):
+            raise ValueError(f"--step-size must be a positive number; got {self.step_size}")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"--seed must be a whole number from 0 to 2³² − 1; got {self.seed}")
 
@@ -88,23 +89,18 @@ def sample(
     from scorefield.checkpoint import load
     from scorefield.distributed import joined
 
-    _at_least_one(sampler.n)
-    if out.suffix not in (".png", ".gif", ".npy", ""):
+    sampler.check()
+    if out.suffix.lower() not in (".png", ".gif", ".npy", ""):
         raise ValueError(f"cannot write {out.suffix} files (--out FILE.png, FILE.gif, FILE.npy or a folder)")
     if out.suffix == "" and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileExistsError(f"{out} exists already (name a new folder)")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    prepare_file(out) if out.suffix else prepare_folder(out)
     with joined(sampler.device) as group:
         loaded = load(model, weights=sampler.weights, device=group.device)
-        parts = group.gather(drawn(loaded, sampler, group, frames=FRAMES if out.suffix == ".gif" else 1))
+        parts = group.gather(drawn(loaded, sampler, group, frames=FRAMES if out.suffix.lower() == ".gif" else 1))
         if group.main:
             _write(out, np.concatenate(parts))
             print(out)
-
-
-def _at_least_one(n: int) -> None:
-    if n < 1:
-        raise ValueError(f"-n must be at least 1; got {n}")
 
 
 def drawn(
@@ -155,13 +151,14 @@ def _write(out: Path, images: np.ndarray) -> None:
     from scorefield.images import grid, save_gif, save_npy, save_png, zoom_for
 
     final = images[:, -1]
-    if out.suffix == ".png":
+    kind = out.suffix.lower()
+    if kind == ".png":
         sheet = grid(final)
         save_png(out, sheet, zoom=zoom_for(sheet))
-    elif out.suffix == ".gif":
+    elif kind == ".gif":
         sheets = [grid(images[:, k]) for k in range(images.shape[1])]
         save_gif(out, sheets, zoom=zoom_for(sheets[0]))
-    elif out.suffix == ".npy":
+    elif kind == ".npy":
         save_npy(out, final)
     else:
         for k, image in enumerate(final):
@@ -186,9 +183,9 @@ def inpaint(
 
     Args:
         model: A run folder or a model file.
-        image: The image; cropped to the model's aspect ratio and resized to its size.
+        image: The image; cropped and resized as the model's training images were.
         mask: What is hidden: left, right, top, bottom (that half), center, random (every other pixel), or an image file
-            in which black is hidden and white is known.
+            in which black is hidden and white is known, of the image's or of the model's size.
         out: FILE.png for the picture, FILE.npy for the completions' bytes (N, H, W, C).
     """
     from scorefield.checkpoint import load
@@ -197,16 +194,16 @@ def inpaint(
     from scorefield.images import grid, save_npy, save_png, to_float, zoom_for
     from scorefield.masks import mask_of
 
-    _at_least_one(sampler.n)
-    if out.suffix not in (".png", ".npy"):
+    sampler.check()
+    if out.suffix.lower() not in (".png", ".npy"):
         raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.png or FILE.npy)")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    prepare_file(out)
     with joined(sampler.device) as group:
         loaded = load(model, weights=sampler.weights, device=group.device)
-        channels, height, width = loaded.shape
-        picture = pictures.open_image(image).convert("L" if channels == 1 else "RGB")
-        original = pictures.fitted(picture, str(image), pictures.Fit(size=(height, width)))
-        known = mask_of(mask, height, width, seed=sampler.seed)
+        picture = pictures.open_image(image).convert("L" if loaded.shape[0] == 1 else "RGB")
+        fit = _fit(loaded, picture.size)
+        original = pictures.fitted(picture, str(image), fit)
+        known = mask_of(mask, fit, picture.size, seed=sampler.seed)
         y = to_float(original[None])[0].to(group.device)
         parts = group.gather(drawn(loaded, sampler, group, known=(y, known.to(group.device))))
         if group.main:
@@ -214,81 +211,19 @@ def inpaint(
             occluded = np.where(known.numpy()[..., None], original, np.uint8(128))
             row = np.concatenate([occluded[None], completions, original[None]])
             sheet = grid(row, columns=len(row))
-            save_npy(out, completions) if out.suffix == ".npy" else save_png(
+            save_npy(out, completions) if out.suffix.lower() == ".npy" else save_png(
                 out, sheet, zoom=zoom_for(sheet, target=900)
             )
             print(out)
 
 
-@app.command
-def info(
-    model: Annotated[Path, tyro.conf.Positional], /, *, as_json: Annotated[bool, tyro.conf.arg(name="json")] = False
-) -> None:
-    """Tell what a model is, what it was trained on, and how to sample it.
+def _fit(model: Model, size: tuple[int, int]) -> pictures.Fit:
+    """As the training images were fitted; an image that has the model's size already, or none to crop from, is not
+    cropped."""
+    from scorefield.data import pictures
 
-    Example: scorefield info runs/mine
-
-    Args:
-        model: A run folder or a model file.
-        as_json: Print it as JSON, with all of the recipe.
-    """
-    from scorefield.checkpoint import load
-
-    loaded = load(model)
-    parameters = sum(p.numel() for p in loaded.network.parameters())
-    channels, height, width = loaded.shape
-    if as_json:
-        facts = {"shape": loaded.shape, "parameters": parameters, "step": loaded.step, "weights": loaded.held}
-        facts |= {"sigmas": loaded.sigmas.tolist(), **loaded.facts, "recipe": asdict(loaded.recipe)}
-        print(json.dumps(facts, indent=2))
-        return
-    recipe, sigmas = loaded.recipe, loaded.sigmas.tolist()
-    print(f"{model}: a RefineNet of width {recipe.width}, {parameters / 1e6:.2f} M parameters")
-    print(f"  images     {channels} × {height} × {width}, pixels in {loaded.facts.get('data_range', '[0, 1]')}")
-    print(f"  levels     {len(sigmas)}, sigma {sigmas[0]:g} ... {sigmas[-1]:g}")
-    if loaded.step:
-        print(f"  trained    {loaded.step} steps of {recipe.batch_size} by {recipe.objective} score matching")
-    print(f"  data       {loaded.facts.get('data', 'unknown')}, {loaded.facts.get('data_images', 'unknown')} images")
-    print(f"  weights    {' and '.join(loaded.held)}")
-    print(f"  to sample  scorefield sample {model} (T = {recipe.sample_steps}, step size {recipe.step_size:g})")
-
-
-@app.command(name="import")
-def import_(
-    checkpoint: Annotated[Path, tyro.conf.Positional],
-    /,
-    *,
-    out: Path | None = None,
-    image_size: int | None = None,
-    sigma_max: float = 1.0,
-    sigma_min: float = 0.01,
-) -> None:
-    """Turn a checkpoint of the code released with the paper into a model of ours.
-
-    Example: scorefield import logs/cifar10/checkpoint_200000.pth --out cifar10.safetensors
-
-    Args:
-        checkpoint: The released code's checkpoint, a .pth file. One that holds code to run is refused.
-        out: The model file to write; the checkpoint's name with .safetensors unless given.
-        image_size: Height and width of its images, which the file does not tell. Default: 28 for grey, 32 for colour.
-        sigma_max: The largest noise level, which the file does not tell either.
-        sigma_min: The smallest.
-    """
-    from scorefield.checkpoint import save_model
-    from scorefield.recipes import Recipe
-    from scorefield.released import from_released
-
-    if not checkpoint.is_file():
-        raise FileNotFoundError(f"no file {checkpoint}")
-    out = out or checkpoint.with_suffix(".safetensors")
-    if out.exists():
-        raise FileExistsError(f"{out} exists already (name another file with --out)")
-    network = from_released(checkpoint, sigma_max=sigma_max, sigma_min=sigma_min)
-    levels, width = network.norm.gamma.shape
-    size = image_size or (28 if network.channels == 1 else 32)
-    recipe = Recipe(data=str(checkpoint), width=width, sigma_max=sigma_max, sigma_min=sigma_min, levels=levels)
-    facts = {"data": "unknown", "imported_from": checkpoint.name}
-    shape = (network.channels, size, size)
-    save_model(out, network.state_dict(), None, recipe=recipe, shape=shape, step=0, facts=facts)
-    say(f"a model of {network.channels} × {size} × {size} images, {levels} levels")
-    print(out)
+    _, height, width = model.shape
+    crop = model.recipe.crop
+    if crop is not None and (size == (width, height) or crop > min(size)):
+        crop = None
+    return pictures.Fit(crop, (height, width))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from scorefield.cli.app import app, tracker, write_json
+from scorefield.cli.app import app, prepare_file, tracker, write_json
 from scorefield.cli.models import Sampler, how_of
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ def neighbors(
 
     if out.suffix != ".png":
         raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.png)")
-    if sampler.n < 1:
-        raise ValueError(f"-n must be at least 1; got {sampler.n}")
+    sampler.check()
+    for file in (out, *([json_file] if json_file is not None else [])):
+        prepare_file(file)
     with joined(sampler.device) as group:
         track = tracker(group)
         model = model_of(what, weights=sampler.weights, device=group.device)

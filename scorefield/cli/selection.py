@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from scorefield.cli.app import app, say, tracker, write_json
+from scorefield.cli.app import app, prepare_folder, say, tracker, write_json
 from scorefield.cli.models import Sampler, how_of
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def select(
     files = model_files(run)
     if not files:
         raise FileNotFoundError(f"{run} holds no checkpoints (checkpoints/model-STEP.safetensors)")
-    if sampler.n < 2:
-        raise ValueError(f"-n must be at least 2; got {sampler.n}")
+    sampler.check(least=2)
+    prepare_folder(run)
     table: list[dict[str, Any]] = []
     with joined(sampler.device) as group:
         track = tracker(group)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from torch import Tensor
 
 from scorefield import checkpoint
 from scorefield.distributed import Group
-from scorefield.files import new_file
+from scorefield.files import new_file, writing
 from scorefield.generate import generate
 from scorefield.images import grid, save_png, to_bytes, zoom_for
 from scorefield.logs import Log, csv_log
@@ -24,7 +27,6 @@ from scorefield.samplers import last
 from scorefield.training import TrainingState, measure
 
 FIXED = (
-    "data",
     "image_size",
     "crop",
     "width",
@@ -36,7 +38,7 @@ FIXED = (
     "batch_size",
     "held_out",
 )
-"""What cannot change when a run is resumed."""
+"""What cannot change when a run is resumed. Nor can the data, but for the place where they lie: a digest is kept."""
 
 Say = Callable[[str], None]
 
@@ -49,13 +51,38 @@ def check_folder(recipe: Recipe, out: Path, *, resume: bool) -> None:
         if changed:
             was = ", ".join(f"{name} {getattr(before, name)}" for name in changed)
             raise ValueError(f"{out} was started with {was}, which a resumed run cannot change (use another --out)")
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+    elif out.exists() and not (out / "recipe.json").exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(f"{out} exists already, and is no run (name another folder: --out)")
+    elif (out / "recipe.json").exists():
         raise FileExistsError(f"{out} exists already (go on with it: --resume; or name another folder: --out)")
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Inside, this process alone trains in that folder; the system forgets the lock when the process ends, however."""
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    folder = os.open(out, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(folder)
+        raise FileExistsError(f"another process is training in {out} (wait for it, or stop it)") from None
+    except OSError as error:  # a file system without locks
+        warnings.warn(f"cannot lock {out}: {error.strerror}", stacklevel=2)
+    try:
+        yield
+    finally:
+        os.close(folder)
 
 
 def write_recipe(recipe: Recipe, out: Path) -> None:
     """Makes the folder where there is none."""
-    out.mkdir(parents=True, exist_ok=True)
     with new_file(out / "recipe.json") as file:
         file.write(json.dumps(asdict(recipe), indent=2).encode() + b"\n")
 
@@ -66,6 +93,8 @@ def saved_recipe(out: Path) -> Recipe:
         return checkpoint.recipe_from_json((out / "recipe.json").read_text())
     except FileNotFoundError:
         raise FileNotFoundError(f"{out} holds no run to resume (leave --resume out to start one)") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{out / 'recipe.json'} cannot be read: {error}") from error
 
 
 @dataclass
@@ -84,6 +113,8 @@ class Run:
     logs: list[Log] = field(default_factory=list)
     held_out_logs: list[Log] = field(default_factory=list)
     saved: Path | None = None
+    seconds: float = 0.0
+    """Spent in training so far, by all that went on with this run."""
 
     def open_logs(self, extra: list[Log]) -> None:
         """log.csv and held_out.csv, without what they hold of later steps than this one."""
@@ -104,7 +135,8 @@ class Run:
                     f"the weights are not finite after step {self.state.step}, which is not saved; the last good "
                     f"checkpoint is {self.saved} (lower --learning-rate, or add --warmup 1000 or --clip 1)"
                 )
-        checkpoint.write(folder / f"optimizer-{name}", moments, {"step": str(self.state.step)})
+        facts = {"step": str(self.state.step), "seconds": f"{self.seconds:.3f}"}
+        checkpoint.write(folder / f"optimizer-{name}", moments, facts)
         checkpoint.save_model(
             folder / f"model-{name}",
             self.network.state_dict(),
@@ -127,19 +159,36 @@ class Run:
                 continue
             try:
                 weights, metadata = checkpoint.read(model)
-                moments, _ = checkpoint.read(optimizer)
+                moments, facts = checkpoint.read(optimizer)
             except checkpoint.BrokenCheckpointError as error:
                 self.say(f"{error}; going back to the checkpoint before it")
                 continue
             if metadata.get("data_digest") != self.facts["data_digest"]:
                 raise ValueError(f"the data of {self.out} changed since it was started: {self.facts['data']}")
             restore_state(self.state, weights, moments, step=int(metadata["step"]))
+            self.seconds = float(facts.get("seconds", 0))
             self.saved = model
             self.say(f"resuming {self.out} at step {self.state.step}")
             return
         if checkpoint.model_files(self.out):
             raise ValueError(f"no checkpoint of {self.out} can be resumed: each lacks its optimizer or is damaged")
         self.say(f"{self.out} holds no checkpoint yet: starting at step 0")
+
+    def catch_up(self) -> None:
+        """What a run that was killed after its last checkpoint still owes to that step."""
+        step = self.state.step
+        if step == 0:
+            return
+        due = step % self.recipe.evaluate_every == 0 or step == self.recipe.steps
+        written = (self.out / "held_out.csv").read_text().splitlines()[-1].split(",")[0]
+        if due and self.held_out is not None and written != str(step):
+            self.evaluate()
+        regular = step % self.recipe.checkpoint_every == 0 or step == self.recipe.steps
+        if regular and not self._preview_file().exists():
+            self.preview()
+
+    def _preview_file(self) -> Path:
+        return self.out / "samples" / f"{self.state.step:08d}.png"
 
     def evaluate(self) -> None:
         """The held-out loss of the raw and of the averaged weights, into held_out.csv."""
@@ -169,7 +218,7 @@ class Run:
         try:
             states = generate(network, network.sigmas, self.shape, seeds, step_size=step_size, steps=steps)
             pixels = grid(to_bytes(last(states)))
-            save_png(self.out / "samples" / f"{self.state.step:08d}.png", pixels, zoom=zoom_for(pixels))
+            save_png(self._preview_file(), pixels, zoom=zoom_for(pixels))
         except FloatingPointError as error:
             self.say(f"no samples at step {self.state.step}: {error}")
 

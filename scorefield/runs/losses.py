@@ -26,12 +26,15 @@ class Losses:
         """The first step whose loss was not finite, or 0."""
         return int(self._bad.item())
 
+    def clear(self) -> None:
+        self._total.zero_()
+        self._count.zero_()
+
     def look(self, group: Group) -> dict[str, float]:
         """The mean loss of all processes, in total and by level where there were examples. Starts anew."""
         group.sum_(self._total)
         group.sum_(self._count)
         total, count = self._total.tolist(), self._count.tolist()
-        self._total.zero_()
-        self._count.zero_()
+        self.clear()
         each = {f"loss_{k}": t / n for k, (t, n) in enumerate(zip(total, count, strict=True), 1) if n}
         return {"loss": sum(total) / sum(count), **each}

@@ -20,7 +20,7 @@ from scorefield.distributed import Group
 from scorefield.logs import Log
 from scorefield.progress import Bar, Track, silent
 from scorefield.recipes import OBJECTIVES, Recipe, network_of
-from scorefield.runs.folder import Run, Say, check_folder, write_recipe
+from scorefield.runs.folder import Run, Say, check_folder, locked, write_recipe
 from scorefield.runs.losses import Losses
 from scorefield.runs.stop import Stop
 from scorefield.training import Batch, TrainingState, Update, fit, step_loss
@@ -45,18 +45,25 @@ def train(
     stop = Stop(minutes)
     if not group.main:
         say = _nothing
-    if group.main:
-        check_folder(recipe, out, resume=resume)
+    group.agreed(partial(check_folder, recipe, out, resume=resume))
     run, images = _prepare(recipe, out, group, say, track)
     batch = batches(images, recipe, group)
     if resume:
         run.restore()
         if len(set(group.all(run.state.step))) > 1:
             raise OSError(f"the processes see different checkpoints in {out} (all machines must share that folder)")
-    if group.main:
-        write_recipe(recipe, out)
-        run.open_logs([log(until=run.state.step) for log in extra_logs])
-    with stop.listening(), kernels(group.device, deterministic=recipe.deterministic):
+        if run.state.step > recipe.steps:
+            raise ValueError(f"{out} is at step {run.state.step} already (give it more --steps than that)")
+    with (
+        locked(out) if group.main else nullcontext(),
+        stop.listening(),
+        kernels(group.device, deterministic=recipe.deterministic),
+    ):
+        if group.main:
+            write_recipe(recipe, out)
+            run.open_logs([log(until=run.state.step) for log in extra_logs])
+            run.catch_up()
+        group.wait()
         _loop(run, batch, stop)
     if run.state.step < recipe.steps:
         why = stop.reason or "another process was told to stop"
@@ -186,7 +193,8 @@ def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], AbstractCont
 def _loop(run: Run, batch: Batch, stop: Stop) -> None:
     """All updates, and between them whatever is due. Every decision is taken by all processes alike."""
     recipe, group = run.recipe, run.group
-    losses, began, clock = Losses(recipe.levels, group.device), time.monotonic(), (time.monotonic(), run.state.step)
+    losses, began = Losses(recipe.levels, group.device), time.monotonic() - run.seconds
+    clock = (time.monotonic(), run.state.step)
     with Bar("training", recipe.steps, done=run.state.step) if group.main else nullcontext() as bar:
         for update in _updates(run, batch):
             losses.add(update)
@@ -205,11 +213,14 @@ def _loop(run: Run, batch: Batch, stop: Stop) -> None:
                     bar.advance(step, f"loss {numbers['loss']:.4g}, {numbers['images_per_second']:.4g} images/s")
                 bar.advance(step)
                 if save or stops:
+                    run.seconds = time.monotonic() - began
                     run.save()
                 if evaluate:
                     run.evaluate()
                 if save:
                     run.preview()
+            if save:
+                losses.clear()  # a resumed run begins to count at a checkpoint
             if evaluate or save or stops:
                 group.wait()
             if stops:

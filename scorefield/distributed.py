@@ -70,14 +70,11 @@ class Group:
 
     def main_first(self, work: Callable[[], T]) -> T:
         """Every process does it, the main one before the others, who find on the disk what it prepared."""
-        if not self.main:
-            self.wait()
-        done = work()
-        if self.main:
-            self.wait()
-        return done
+        done: list[T] = []
+        self.agreed(lambda: done.append(work()))
+        return done[0] if done else work()
 
-    def agreed(self, work: Callable[[], None]) -> None:
+    def agreed(self, work: Callable[[], object]) -> None:
         """The main process does it; if it fails, it fails for all of them alike."""
         problem: Exception | None = None
         if self.main:
@@ -105,10 +102,8 @@ def joined(device: str = "auto") -> Iterator[Group]:
     cuda = place.type == "cuda"
     patience = timedelta(hours=12)  # the others wait while the main process prepares data or draws samples
     dist.init_process_group("nccl" if cuda else "gloo", timeout=patience, device_id=place if cuda else None)
-    try:
-        yield Group(rank, world, place)
-    finally:
-        dist.destroy_process_group()
+    yield Group(rank, world, place)
+    dist.destroy_process_group()  # not after an error: the others may never come to it
 
 
 def pick_device(name: str, *, local_rank: int = 0) -> torch.device:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
+from scorefield import kernels
 from scorefield.score import expand, same_shape
 
 RandnLike = Callable[[Tensor], Tensor]
@@ -117,14 +118,32 @@ class SampleNoise:
     def at_step(cls, seed: int, step: int, places: range, *, device: torch.device | str = "cpu") -> SampleNoise:
         """Noise for step number `step` of a training run: place k of its batch depends on (seed, step, k) alone."""
         noise = cls([0])
+        if kernels.usable(torch.empty(0, device=device)):
+            from scorefield.kernels import philox as fused
+
+            noise._key = fused.keys(seed, step, places, device)
+            return noise
         place = torch.arange(places.start, places.stop, device=device)
         number, one, key = torch.full_like(place, step), torch.ones_like(place), torch.full_like(place, seed)
         low, high, *_ = philox((place, number, torch.zeros_like(place), one), (key, one))
         noise._key = torch.stack([low, high]).unsqueeze(-1)
         return noise
 
+    def copy(self) -> SampleNoise:
+        """The same noise again, from the same place on."""
+        other = SampleNoise([0])
+        other._key, other._draws = self._key, self._draws
+        return other
+
+    def renew(self, other: SampleNoise) -> None:
+        """Become the other one, in the same memory: what was recorded with this noise gets new numbers."""
+        self._key.copy_(other._key)
+        self._draws = other._draws
+
     def randn_like(self, x: Tensor) -> Tensor:
         """Standard normal noise of x's shape, by the method of Box and Muller."""
+        if (fused := self._fused(x, normal=True)) is not None:
+            return fused
         words, shape = self._words(x), x.shape
         u, v = words.unflatten(-1, (-1, 2)).unbind(-1)
         radius = (-2 * ((u + 0.5) * 2**-32).log()).sqrt()
@@ -134,14 +153,28 @@ class SampleNoise:
 
     def rand_like(self, x: Tensor) -> Tensor:
         """Uniform noise in [0, 1) of x's shape."""
+        if (fused := self._fused(x, normal=False)) is not None:
+            return fused
         u = (self._words(x) * 2**-32)[:, : math.prod(x.shape[1:])].reshape(x.shape)
         return u.to(x.dtype).clamp(max=1 - torch.finfo(x.dtype).eps / 2)  # rounding must not make it 1
 
-    def _words(self, x: Tensor) -> Tensor:
-        """At least as many random whole numbers of 32 bits for each sample as it has entries, as floats (B, 4n)."""
+    def _fused(self, x: Tensor, *, normal: bool) -> Tensor | None:
+        """The next draw in one launch, where there is a GPU."""
+        self._check(x)
+        if x.dtype == torch.float64 or self._draws > _MASK or not kernels.usable(x):
+            return None
+        from scorefield.kernels import philox as fused
+
+        self._draws += 1
+        return fused.noise(self._key, self._draws - 1, x.shape, normal=normal).to(x.dtype)
+
+    def _check(self, x: Tensor) -> None:
         if len(x) != self._key.shape[1]:
             raise ValueError(f"{self._key.shape[1]} seeds cannot serve a batch of {len(x)} (give one seed per sample)")
         self._key = self._key.to(x.device)
+
+    def _words(self, x: Tensor) -> Tensor:
+        """At least as many random whole numbers of 32 bits for each sample as it has entries, as floats (B, 4n)."""
         block = torch.arange(-(-math.prod(x.shape[1:]) // 4), device=x.device).expand(len(x), -1)
         low, high = torch.full_like(block, self._draws & _MASK), torch.full_like(block, self._draws >> 32)
         self._draws += 1

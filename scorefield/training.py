@@ -22,8 +22,11 @@ from scorefield.score import Score
 Batch = Callable[[int], Tensor]
 """step -> this process's part of its batch: bytes (B, H, W, C) on the device."""
 
+ExampleLosses = Callable[[Tensor, SampleNoise], tuple[Tensor, Tensor]]
+"""(bytes, the noise of their places) -> the examples' losses λ(σ)ℓ(σ) and their levels, both (B,)."""
+
 StepLoss = Callable[[int, Tensor, range], tuple[Tensor, Tensor]]
-"""(step, bytes, their places in the step's batch) -> the examples' losses λ(σ)ℓ(σ) and their levels, both (B,)."""
+"""(step, bytes, their places in the step's batch) -> the same."""
 
 
 class Update(NamedTuple):
@@ -45,25 +48,32 @@ class TrainingState:
     step: int = 0
 
 
-def step_loss(
+def example_losses(
     score: Score,
     sigmas: Tensor,
     *,
-    seed: int,
     objective: Callable[..., Tensor] = denoising,
     flip: bool = False,
     dequantise: bool = True,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
-) -> StepLoss:
+) -> ExampleLosses:
     """The terms of Eq. 6 with λ(σ) = σ², at one random level for each example."""
 
-    def loss(step: int, pixels: Tensor, places: range) -> tuple[Tensor, Tensor]:
-        noise = SampleNoise.at_step(seed, step, places, device=pixels.device)
+    def losses(pixels: Tensor, noise: SampleNoise) -> tuple[Tensor, Tensor]:
         x = prepared(pixels, noise, flip=flip, dequantise=dequantise)
         levels = (noise.rand_like(x[:, 0, 0, 0]) * len(sigmas)).long()
         with autocast():
             each = partial(objective, randn_like=noise.randn_like)
             return weighted(score, x, sigmas[levels], objective=each), levels
+
+    return losses
+
+
+def step_loss(losses: ExampleLosses, *, seed: int) -> StepLoss:
+    """These losses with the noise of each step, which depends on (seed, step, place) alone."""
+
+    def loss(step: int, pixels: Tensor, places: range) -> tuple[Tensor, Tensor]:
+        return losses(pixels, SampleNoise.at_step(seed, step, places, device=pixels.device))
 
     return loss
 
@@ -78,44 +88,71 @@ def prepared(pixels: Tensor, noise: SampleNoise, *, flip: bool, dequantise: bool
     return torch.where(mirrored, x.flip(3), x)
 
 
+Descent = Callable[[int, Tensor], tuple[Tensor, Tensor]]
+"""(step, bytes) -> the examples' losses and levels, after one step of the optimizer along their gradient."""
+
+
 def fit(
     state: TrainingState,
     batch: Batch,
-    loss: StepLoss,
+    descent: Descent,
     *,
     steps: int,
     learning_rate: float,
     warmup: int = 0,
-    clip: float = 0.0,
     ema: float = 0.0,
+) -> Iterator[Update]:
+    """Updates number state.step + 1 ... steps."""
+    while state.step < steps:
+        pixels = batch(state.step)
+        set_learning_rate(state.optimizer, learning_rate * min(1.0, (state.step + 1) / max(1, warmup)))
+        losses, levels = descent(state.step, pixels)
+        state.step += 1
+        if state.average is not None:
+            update_average(state.average, state.network, min(ema, state.step / (state.step + 9)))
+        yield Update(state.step, losses, levels)
+
+
+def descent(
+    state: TrainingState,
+    loss: StepLoss,
+    *,
+    clip: float = 0.0,
     micro_batch: int = 0,
     rank: int = 0,
     share: Callable[[list[Tensor]], None] = lambda gradients: None,
-) -> Iterator[Update]:
-    """Updates number state.step + 1 ... steps. `share` makes the gradients, in place, the mean over all processes.
+) -> Descent:
+    """Plainly, in PyTorch. `share` makes the gradients, in place, the mean over all processes.
 
     A batch goes through the network `micro_batch` examples at a time (0: all at once), which saves memory.
     """
-    while state.step < steps:
-        pixels = batch(state.step)
+
+    def descend(step: int, pixels: Tensor) -> tuple[Tensor, Tensor]:
         first, size = rank * len(pixels), micro_batch or len(pixels)
         state.optimizer.zero_grad(set_to_none=True)
         parts = []
         for start in range(0, len(pixels), size):
             part = pixels[start : start + size]
-            losses, levels = loss(state.step, part, range(first + start, first + start + len(part)))
+            losses, levels = loss(step, part, range(first + start, first + start + len(part)))
             (losses.sum() / len(pixels)).backward()
             parts.append((losses.detach(), levels))
         share([p.grad for p in state.network.parameters() if p.grad is not None])
         if clip:
             nn.utils.clip_grad_norm_(state.network.parameters(), clip)
-        for group in state.optimizer.param_groups:
-            group["lr"] = learning_rate * min(1.0, (state.step + 1) / max(1, warmup))
         state.optimizer.step()
-        state.step += 1
-        if state.average is not None:
-            update_average(state.average, state.network, min(ema, state.step / (state.step + 9)))
-        yield Update(state.step, *map(torch.cat, zip(*parts, strict=True)))
+        losses, levels = map(torch.cat, zip(*parts, strict=True))
+        return losses, levels
+
+    return descend
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """A recorded optimizer reads its rate from the GPU's memory."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 @torch.no_grad()

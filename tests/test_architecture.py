@@ -11,13 +11,13 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "scorefield"
 LAYERS = [
-    {"version", "score", "progress", "files"},
+    {"version", "score", "progress", "files", "kernels"},
     {"noise", "derivatives"},
     {"objectives", "samplers", "constraints", "distributions", "networks", "images", "logs", "metrics"},
     {"data", "training", "distributed", "generate", "released"},
-    {"masks", "recipes", "inception"},
+    {"masks", "recipes", "inception", "fast"},
     {"checkpoint"},
-    {"runs", "experiments"},
+    {"runs", "experiments", "bench"},
     {"evaluation"},
     {"cli"},
 ]
@@ -25,7 +25,14 @@ LAYERS = [
 
 CORE = {"torch", "numpy", "safetensors", "rich"}
 """All that models, training and sampling may need, so that they run where only these are installed."""
-MORE = {"cli": {"tyro"}, "experiments": {"matplotlib"}, "logs": {"wandb"}, "data": {"PIL"}, "images": {"PIL"}}
+MORE = {
+    "cli": {"tyro"},
+    "experiments": {"matplotlib"},
+    "logs": {"wandb"},
+    "data": {"PIL"},
+    "images": {"PIL"},
+    "kernels": {"triton"},
+}
 """What some modules may need beyond that."""
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -82,3 +82,17 @@ def test_a_folder_that_cannot_be_made_is_said_and_exits_with_1(tmp_path: Path) -
     assert "cannot make the folder taken: File exists (name another one with --out)" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "taken").read_text() == "a file"
+
+
+def test_bench_on_a_cpu(tmp_path: Path) -> None:
+    """The numbers are not judged, but that they belong together is."""
+    done = scorefield("bench", "mnist", "--device", "cpu", "--json", "bench.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert found["gflop_per_image"] == pytest.approx(3.76 / 16, rel=0.02)  # a quarter of the paper's width
+    for path in found["paths"].values():
+        assert path["train_images_per_second"] == pytest.approx(8 / path["train_ms"] * 1e3)
+        assert path["train_tflops"] == pytest.approx(3 * 8 * found["gflop_per_image"] / path["train_ms"])
+        assert path["train_share"] == pytest.approx(path["train_tflops"] / found["peak_tflops"])
+        assert path["sample_ms"].keys() == {"8"}
+    assert "from the start of the process to full speed" in done.stdout

@@ -7,7 +7,17 @@ from torch import Tensor
 from scorefield.networks import RefineNet
 from scorefield.noise import SampleNoise
 from scorefield.objectives import sliced
-from scorefield.training import StepLoss, TrainingState, Update, fit, measure, prepared, step_loss
+from scorefield.training import (
+    StepLoss,
+    TrainingState,
+    Update,
+    descent,
+    example_losses,
+    fit,
+    measure,
+    prepared,
+    step_loss,
+)
 
 PIXELS = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -19,12 +29,12 @@ def fresh(learning_rate: float = 1e-2) -> TrainingState:
 
 
 def loss_of(state: TrainingState, **kwargs: object) -> StepLoss:
-    return step_loss(state.network, state.network.sigmas, seed=3, **kwargs)  # type: ignore[arg-type]
+    return step_loss(example_losses(state.network, state.network.sigmas, **kwargs), seed=3)  # type: ignore[arg-type]
 
 
 def run(state: TrainingState, *, steps: int = 3, loss: StepLoss | None = None, **kwargs: object) -> list[Update]:
-    options: dict[str, object] = {"learning_rate": 1e-2, **kwargs}
-    return list(fit(state, lambda step: PIXELS, loss or loss_of(state), steps=steps, **options))  # type: ignore[arg-type]
+    step = descent(state, loss or loss_of(state), **kwargs)  # type: ignore[arg-type]
+    return list(fit(state, lambda step: PIXELS, step, steps=steps, learning_rate=1e-2))
 
 
 def weights(state: TrainingState) -> Tensor:
@@ -84,7 +94,7 @@ def test_sliced_score_matching_trains_too() -> None:
 
 def test_the_learning_rate_warms_up() -> None:
     state, rates = fresh(), []
-    for _ in fit(state, lambda step: PIXELS, loss_of(state), steps=5, learning_rate=1e-2, warmup=4):
+    for _ in fit(state, lambda step: PIXELS, descent(state, loss_of(state)), steps=5, learning_rate=1e-2, warmup=4):
         rates.append(state.optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01])
 
@@ -101,7 +111,9 @@ def test_the_moving_average_by_hand() -> None:
     state = fresh()
     state.average = {name: value.clone() for name, value in state.network.state_dict().items()}
     expected = state.average["end.weight"].clone()
-    for update in fit(state, lambda step: PIXELS, loss_of(state), steps=12, learning_rate=1e-2, ema=0.5):
+    for update in fit(
+        state, lambda step: PIXELS, descent(state, loss_of(state)), steps=12, learning_rate=1e-2, ema=0.5
+    ):
         decay = min(0.5, update.step / (update.step + 9))
         expected = decay * expected + (1 - decay) * state.network.state_dict()["end.weight"]
     torch.testing.assert_close(state.average["end.weight"], expected)

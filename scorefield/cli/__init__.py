@@ -9,6 +9,7 @@ import warnings
 
 import tyro
 
+from scorefield.cli import bench as bench
 from scorefield.cli import evaluate as evaluate
 from scorefield.cli import figures as figures
 from scorefield.cli import model_files as model_files

@@ -23,23 +23,23 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def prepare_file(out: Path) -> None:
+def prepare_file(out: Path, option: str = "--out") -> None:
     """What would stop the writing of this file at the work's end is found before its start."""
     if out.is_dir():
-        raise OSError(f"{out} is a folder (name a file with --out)")
-    prepare_folder(out.parent)
+        raise OSError(f"{out} is a folder (name a file with {option})")
+    prepare_folder(out.parent, option=option)
 
 
-def prepare_folder(out: Path, seed: int = 0) -> None:
+def prepare_folder(out: Path, seed: int = 0, *, option: str = "--out") -> None:
     """What would stop the work at its end is found before its start."""
     if not 0 <= seed < 2**32:
         raise ValueError(f"--seed must be a whole number from 0 to 2³² − 1; got {seed}")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OSError(f"cannot make the folder {out}: {error.strerror} (name another one with --out)") from error
+        raise OSError(f"cannot make the folder {out}: {error.strerror} (name another one with {option})") from error
     if not os.access(out, os.W_OK):
-        raise OSError(f"cannot write into {out} (name another folder with --out)")
+        raise OSError(f"cannot write into {out} (name another folder with {option})")
 
 
 def tracker(group: Group) -> Track[Any]:

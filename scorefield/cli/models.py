@@ -46,6 +46,8 @@ class Sampler:
     """The raw weights or their moving average. None: the average where the model has it."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda, cuda:1, ..."""
+    precision: Literal["auto", "float32"] = "auto"
+    """Of the network's arithmetic; auto: float16 by fast kernels on GPUs. The image itself is float32."""
 
     def check(self, *, least: int = 1) -> None:
         """A wrong value is an error with its cure. `least`: how many samples at least."""
@@ -66,7 +68,7 @@ def how_of(sampler: Sampler, model: Model | None) -> How:
 
     recipe = model.recipe if model is not None else Recipe()
     steps, step_size = sampler.steps or recipe.sample_steps, sampler.step_size or recipe.step_size
-    return How(steps, step_size, sampler.denoise, sampler.seed)
+    return How(steps, step_size, sampler.denoise, sampler.seed, sampler.precision)
 
 
 @app.command
@@ -128,12 +130,15 @@ def _states(
     model: Model, sampler: Sampler, batches: list[range], known: tuple[Tensor, Tensor] | None
 ) -> Iterator[tuple[int, State]]:
     """The states of one batch after the other, with the batch's number."""
+    from scorefield.fast import for_sampling
     from scorefield.generate import generate
     from scorefield.noise import sample_seeds
 
+    size = max(map(len, batches), default=1)
+    score = for_sampling(model.network, model.shape, size=size, precision=sampler.precision)
     for number, batch in enumerate(batches):
         states = generate(
-            model.score,
+            score,
             model.sigmas,
             model.shape,
             sample_seeds(sampler.seed, batch),

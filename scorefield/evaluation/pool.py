@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from contextlib import suppress
+from dataclasses import astuple, dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from scorefield import kernels
 from scorefield.checkpoint import Model
 from scorefield.data import folder_of
 from scorefield.data.images import Pixels
 from scorefield.distributed import Group
+from scorefield.fast import for_sampling
 from scorefield.generate import generate
 from scorefield.images import save_npy, to_bytes
 from scorefield.noise import sample_seeds
 from scorefield.progress import Track, silent
 from scorefield.samplers import State
+from scorefield.score import Score
 
 CHUNK = 50
 """Images in a file. Sampling that was interrupted goes on at the files that are missing."""
@@ -34,67 +38,82 @@ class How:
     step_size: float
     denoise: bool
     seed: int
+    precision: str = "auto"
 
 
 class Pool:
     """Sample number 0, 1, 2, ... of a model, as many as were ever asked for."""
 
     def __init__(self, model: Model, how: How) -> None:
-        key = hashlib.sha256(repr((VERSION, model.digest, model.weights, astuple(how))).encode()).hexdigest()
-        self.model, self.how = model, how
+        plain = how.precision == "float32" or not kernels.usable(model.sigmas)
+        settings = replace(how, precision="float32" if plain else "float16")
+        key = hashlib.sha256(repr((VERSION, model.digest, model.weights, astuple(settings))).encode()).hexdigest()
+        self.model, self.how = model, settings
         self.folder: Path = folder_of("samples") / key[:24]
 
     def draw(self, n: int, group: Group, *, batch_size: int, track: Track[object] = silent) -> Samples:
         """The first n samples; what is missing of them is drawn by all processes of the group together."""
-        chunks = range(0, n, CHUNK)
-        missing = [start for start in chunks if not self._has(start, min(start + CHUNK, n))]
-        group.wait()  # all have looked before any writes
+        chunks = [range(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
+        missing = group.all([chunk for chunk in chunks if self._found(chunk) is None])[0]
         mine = missing[group.rank :: group.world]
         together = max(1, batch_size // CHUNK)
         batches = [mine[k : k + together] for k in range(0, len(mine), together)]
-        if batches:
-            calls = self.how.steps * len(self.model.sigmas) + self.how.denoise
-            states = chain.from_iterable(self._drawn(batch, n) for batch in batches)
-            what = f"sampling {CHUNK * len(missing) if len(missing) < len(chunks) else n} images"
-            for _ in track(states, what, calls * len(batches)):
-                pass
-        group.wait()
-        if lost := [start for start in chunks if not self._has(start, min(start + CHUNK, n))]:
+        problem: FloatingPointError | None = None
+        try:
+            self._draw(batches, min(batch_size, n), f"sampling {sum(map(len, missing))} images", track)
+        except FloatingPointError as error:
+            problem = error
+        for each in group.all(problem):  # sampling that diverges fails for all processes
+            if each is not None:
+                raise each
+        if lost := [chunk for chunk in chunks if self._found(chunk) is None]:
             raise OSError(f"{self._file(lost[0])} is missing (all machines must share that folder: SCOREFIELD_DATA)")
         return Samples(self, n)
 
-    def _drawn(self, starts: list[int], n: int) -> Iterator[State]:
-        """The states of a batch that makes these chunks, which are written at its end."""
-        places = [range(start, min(start + CHUNK, n)) for start in starts]
-        seeds = [seed for part in places for seed in sample_seeds(self.how.seed, part)]
-        state = None
-        for state in generate(
-            self.model.score,
-            self.model.sigmas,
-            self.model.shape,
-            seeds,
-            step_size=self.how.step_size,
-            steps=self.how.steps,
-            denoise=self.how.denoise,
-        ):
-            yield state
-        assert state is not None
-        pixels, first = to_bytes(state.x), 0
-        for part in places:
-            save_npy(self._file(part.start), pixels[first : first + len(part)])
-            first += len(part)
+    def _draw(self, batches: list[list[range]], size: int, what: str, track: Track[object]) -> None:
+        if batches:
+            calls = self.how.steps * len(self.model.sigmas) + self.how.denoise
+            parts = sum(-(-sum(map(len, batch)) // size) for batch in batches)
+            score = for_sampling(self.model.network, self.model.shape, size=size, precision=self.how.precision)
+            states = chain.from_iterable(self._drawn(score, batch, size) for batch in batches)
+            for _ in track(states, what, calls * parts):
+                pass
 
-    def _file(self, start: int) -> Path:
-        return self.folder / f"{start:08d}.npy"
+    def _drawn(self, score: Score, chunks: list[range], size: int) -> Iterator[State]:
+        """The states of a batch that makes these chunks, at most `size` images at once; its end writes them."""
+        seeds = [seed for chunk in chunks for seed in sample_seeds(self.how.seed, chunk)]
+        made: list[Pixels] = []
+        for first in range(0, len(seeds), size):
+            state = None
+            for state in generate(
+                score,
+                self.model.sigmas,
+                self.model.shape,
+                seeds[first : first + size],
+                step_size=self.how.step_size,
+                steps=self.how.steps,
+                denoise=self.how.denoise,
+            ):
+                yield state
+            assert state is not None
+            made.append(to_bytes(state.x))
+        pixels, first = np.concatenate(made), 0
+        for chunk in chunks:
+            save_npy(self._file(chunk), pixels[first : first + len(chunk)])
+            first += len(chunk)
 
-    def _has(self, start: int, stop: int) -> bool:
-        try:
-            return len(np.load(self._file(start), mmap_mode="r")) >= stop - start
-        except (OSError, ValueError):
-            return False
+    def _file(self, chunk: range) -> Path:
+        """Its length is in its name: the last one may be short, and grow when more are asked for."""
+        return self.folder / f"{chunk.start:08d}-{len(chunk)}.npy"
 
-    def chunk(self, start: int) -> Pixels:
-        return np.load(self._file(start))
+    def _found(self, chunk: range) -> Pixels | None:
+        """The images of a chunk, from its own file or that of the whole one."""
+        for wanted in (chunk, range(chunk.start, chunk.start + CHUNK)):
+            with suppress(OSError, ValueError, EOFError):
+                pixels: Pixels = np.load(self._file(wanted), mmap_mode="r")
+                if len(pixels) == len(wanted):
+                    return pixels[: len(chunk)]
+        return None
 
 
 class Samples:
@@ -109,5 +128,7 @@ class Samples:
     def __getitem__(self, part: slice) -> Pixels:
         start, stop, _ = part.indices(self.n)
         first = start // CHUNK * CHUNK
-        chunks = [self.pool.chunk(k) for k in range(first, stop, CHUNK)]
-        return np.concatenate(chunks)[start - first : stop - first]
+        chunks = [self.pool._found(range(k, min(k + CHUNK, self.n))) for k in range(first, stop, CHUNK)]
+        if any(chunk is None for chunk in chunks):
+            raise OSError(f"samples vanished from {self.pool.folder} while they were read (run it again)")
+        return np.concatenate([chunk for chunk in chunks if chunk is not None])[start - first : stop - first]

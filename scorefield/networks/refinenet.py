@@ -173,7 +173,7 @@ class RefineNet(nn.Module):
         """s(x, σ). A σ that is none of `sigmas` is an error, or with `nearest` served by the level next to it."""
         if x.ndim != 4 or x.shape[1] != self.channels:
             raise ValueError(f"x must have shape (B, {self.channels}, H, W); got {tuple(x.shape)}")
-        level = self._level(as_sigma(sigma, x), nearest).expand(len(x))
+        level = self.level(sigma, x, nearest=nearest)
         height, width = x.shape[2:]
         h = F.pad(2 * x - 1, (0, width % 2, 0, height % 2), mode="replicate") if height % 2 or width % 2 else 2 * x - 1
         h = self.begin(h)
@@ -187,12 +187,29 @@ class RefineNet(nn.Module):
             h = refine([feature, h], level)
         return self.end(F.elu(self.norm(h, level)))[..., :height, :width]
 
-    def _level(self, sigma: Tensor, nearest: bool) -> Tensor:
-        """The index of σ in the ladder, () or (B,)."""
-        distance = (sigma.float().log()[..., None] - self.sigmas.log()).abs()
-        error, level = distance.min(-1)
-        if not nearest and not torch.compiler.is_compiling() and not bool((error < 1e-3).all()):
+    def level(self, sigma: Tensor, x: Tensor, *, nearest: bool = False) -> Tensor:
+        """The index of σ in the ladder, for each sample of x, (B,).
+
+        To look whether σ is there makes a GPU wait, so it is left out where a graph is recorded, and where σ is a part
+        of the ladder itself.
+        """
+        sigma = as_sigma(sigma, x)
+        error, level = (sigma.float().log()[..., None] - self.sigmas.log()).abs().min(-1)
+        if not (nearest or _recording() or _part_of(sigma, self.sigmas)) and not bool((error < 1e-3).all()):
             known = ", ".join(f"{s:g}" for s in self.sigmas.tolist())
             odd = sigma.flatten()[(~(error < 1e-3)).flatten()][0].item()
             raise ValueError(f"the network knows the noise levels {known}; got sigma {odd:g} (or pass nearest=True)")
-        return level
+        return level.expand(len(x))
+
+
+def _part_of(sigma: Tensor, sigmas: Tensor) -> bool:
+    """Whether, on a GPU, σ lies in the ladder's own memory."""
+    try:
+        return sigma.is_cuda and sigma.untyped_storage().data_ptr() == sigmas.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # a tensor that has no memory, inside a derivative
+        return False
+
+
+def _recording() -> bool:
+    """Whether PyTorch compiles this or records a CUDA graph of it, so that nothing can be looked at."""
+    return torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())

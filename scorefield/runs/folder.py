@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from scorefield import checkpoint
 from scorefield.distributed import Group
+from scorefield.fast import for_sampling
 from scorefield.files import new_file, writing
 from scorefield.generate import generate
 from scorefield.images import grid, save_png, to_bytes, zoom_for
@@ -79,6 +80,8 @@ def locked(out: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+        with suppress(OSError):  # a folder made for nothing goes again; one that holds anything stays
+            out.rmdir()
 
 
 def write_recipe(recipe: Recipe, out: Path) -> None:
@@ -216,7 +219,9 @@ class Run:
         step_size = min(self.recipe.step_size * hurry, max(self.recipe.step_size, self.recipe.sigma_min**2))
         seeds = sample_seeds(0, range(self.recipe.previews))
         try:
-            states = generate(network, network.sigmas, self.shape, seeds, step_size=step_size, steps=steps)
+            precision = "float32" if self.recipe.precision == "float32" else "auto"
+            score = for_sampling(network, self.shape, size=len(seeds), precision=precision)
+            states = generate(score, network.sigmas, self.shape, seeds, step_size=step_size, steps=steps)
             pixels = grid(to_bytes(last(states)))
             save_png(self._preview_file(), pixels, zoom=zoom_for(pixels))
         except FloatingPointError as error:

@@ -18,7 +18,7 @@ class Losses:
 
     def add(self, update: Update) -> None:
         self._total.index_add_(0, update.levels, update.losses.double())
-        self._count += torch.bincount(update.levels, minlength=len(self._count))
+        self._count.index_add_(0, update.levels, torch.ones_like(update.losses, dtype=torch.float64))
         first = (self._bad == 0) & ~update.losses.isfinite().all()
         self._bad = torch.where(first, update.step, self._bad)
 

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from scorefield import data
+from scorefield import data, kernels
 from scorefield.distributed import Group
+from scorefield.fast import RecordedUpdate, fast
 from scorefield.logs import Log
 from scorefield.progress import Bar, Track, silent
 from scorefield.recipes import OBJECTIVES, Recipe, network_of
 from scorefield.runs.folder import Run, Say, check_folder, locked, write_recipe
 from scorefield.runs.losses import Losses
 from scorefield.runs.stop import Stop
-from scorefield.training import Batch, TrainingState, Update, fit, step_loss
+from scorefield.score import Score
+from scorefield.training import Batch, Descent, TrainingState, Update, descent, example_losses, fit, step_loss
 
 
 def train(
@@ -45,7 +47,23 @@ def train(
     stop = Stop(minutes)
     if not group.main:
         say = _nothing
-    group.agreed(partial(check_folder, recipe, out, resume=resume))
+    with ExitStack() as held:
+        group.agreed(lambda: held.enter_context(locked(out)))
+        group.agreed(partial(check_folder, recipe, out, resume=resume))
+        return _train(recipe, out, group, stop, resume=resume, extra_logs=extra_logs, say=say, track=track)
+
+
+def _train(
+    recipe: Recipe,
+    out: Path,
+    group: Group,
+    stop: Stop,
+    *,
+    resume: bool,
+    extra_logs: Sequence[Callable[..., Log]],
+    say: Say,
+    track: Track[object],
+) -> Path:
     run, images = _prepare(recipe, out, group, say, track)
     batch = batches(images, recipe, group)
     if resume:
@@ -54,11 +72,7 @@ def train(
             raise OSError(f"the processes see different checkpoints in {out} (all machines must share that folder)")
         if run.state.step > recipe.steps:
             raise ValueError(f"{out} is at step {run.state.step} already (give it more --steps than that)")
-    with (
-        locked(out) if group.main else nullcontext(),
-        stop.listening(),
-        kernels(group.device, deterministic=recipe.deterministic),
-    ):
+    with stop.listening(), chosen_kernels(group.device, deterministic=recipe.deterministic):
         if group.main:
             write_recipe(recipe, out)
             run.open_logs([log(until=run.state.step) for log in extra_logs])
@@ -80,7 +94,9 @@ def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[obj
     channels, height, width = images.shape
     say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}")
     network = network_of(recipe, channels=channels).to(group.device)
-    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate, fused=group.device.type == "cuda")
+    cuda = group.device.type == "cuda"
+    rate = torch.tensor(recipe.learning_rate, device=group.device) if cuda else recipe.learning_rate
+    optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=cuda, capturable=cuda)
     average = {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None
     facts = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
     kept = torch.tensor(held_out.pixels).to(group.device) if held_out is not None else None
@@ -89,7 +105,7 @@ def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[obj
 
 
 @contextmanager
-def kernels(device: torch.device, *, deterministic: bool) -> Iterator[None]:
+def chosen_kernels(device: torch.device, *, deterministic: bool) -> Iterator[None]:
     """Inside, the fastest of a GPU's kernels by trial, or those that give the same bits every time."""
     if device.type != "cuda":
         yield
@@ -154,40 +170,40 @@ def ahead(draw: Callable[[int], Tensor], device: torch.device) -> Batch:
 
 def _updates(run: Run, batch: Batch) -> Iterator[Update]:
     """The updates of the recipe, as this device and this number of processes want them."""
-    recipe, device = run.recipe, run.group.device
-    loss = step_loss(
-        torch.compile(run.network) if recipe.compile and device.type == "cuda" else run.network,
+    recipe, group = run.recipe, run.group
+    fused = _bfloat16(recipe, group.device) and not recipe.compile and kernels.usable(run.network.sigmas)
+    score: Score = fast(run.network) if fused else run.network
+    losses = example_losses(
+        torch.compile(run.network) if recipe.compile and group.device.type == "cuda" else score,
         run.network.sigmas,
-        seed=recipe.seed,
         objective=OBJECTIVES[recipe.objective],
         flip=recipe.flip,
         dequantise=recipe.dequantise,
-        autocast=_autocast(recipe, device),
+        autocast=nullcontext if fused else _autocast(recipe, group.device),
     )
-    return fit(
-        run.state,
-        batch,
-        loss,
-        steps=recipe.steps,
-        learning_rate=recipe.learning_rate,
-        warmup=recipe.warmup,
-        clip=recipe.clip,
-        ema=recipe.ema,
-        micro_batch=recipe.micro_batch or (32 if device.type == "cpu" else 0),
-        rank=run.group.rank,
-        share=run.group.mean_,
-    )
+    if fused and group.world == 1 and not recipe.micro_batch:
+        step: Descent = RecordedUpdate(losses, run.state, seed=recipe.seed, clip=recipe.clip)
+    else:
+        micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)
+        loss = step_loss(losses, seed=recipe.seed)
+        step = descent(run.state, loss, clip=recipe.clip, micro_batch=micro_batch, rank=group.rank, share=group.mean_)
+    rate, warmup = recipe.learning_rate, recipe.warmup
+    return fit(run.state, batch, step, steps=recipe.steps, learning_rate=rate, warmup=warmup, ema=recipe.ema)
 
 
 def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
-    """bfloat16 where it is asked for, or pays: GPUs that have it. A CPU without it is 40 times slower for it."""
+    wanted = _bfloat16(recipe, device)
+    return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else nullcontext
+
+
+def _bfloat16(recipe: Recipe, device: torch.device) -> bool:
+    """Where it is asked for, or pays: GPUs that have it. A CPU without it is 40 times slower for it."""
     pays = (
         device.type == "cuda"
         and torch.cuda.is_bf16_supported(including_emulation=False)
         and recipe.objective == "denoising"
     )
-    wanted = recipe.precision == "bfloat16" or (recipe.precision == "auto" and pays)
-    return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else nullcontext
+    return recipe.precision == "bfloat16" or (recipe.precision == "auto" and pays)
 
 
 def _loop(run: Run, batch: Batch, stop: Stop) -> None:
@@ -230,7 +246,7 @@ def _loop(run: Run, batch: Batch, stop: Stop) -> None:
 def _log(run: Run, numbers: dict[str, float], began: float, clock: tuple[float, int]) -> tuple[float, int]:
     """One line in every log. `clock`: time and step of the line before; returns those of this one."""
     now, step = time.monotonic(), run.state.step
-    numbers["learning_rate"] = run.state.optimizer.param_groups[0]["lr"]
+    numbers["learning_rate"] = float(run.state.optimizer.param_groups[0]["lr"])
     numbers["images_per_second"] = (step - clock[1]) * run.recipe.batch_size / (now - clock[0])
     numbers["seconds"] = now - began
     for log in run.logs:

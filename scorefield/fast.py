@@ -1,0 +1,143 @@
+"""The fast path on GPUs, chosen here and nowhere else: fused kernels in bfloat16, and CUDA graphs that launch them.
+
+A CUDA graph is a recording of all the kernels of a network call, or of a whole training step, which the GPU replays
+without waiting for Python. It works on tensors that stay where they are, so inputs are copied into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from scorefield import kernels
+from scorefield.networks import RefineNet
+from scorefield.noise import SampleNoise
+from scorefield.score import Score
+from scorefield.training import ExampleLosses, TrainingState
+
+WARM_UP = 3
+"""Passes before a recording, in which libraries choose their kernels."""
+
+
+def fast(network: RefineNet, *, dtype: torch.dtype = torch.bfloat16) -> Score:
+    """The network's score by fused kernels where there is a GPU and Triton, or the network itself."""
+    if not kernels.usable(network.sigmas):
+        return network
+    from scorefield.networks.fused import Fused
+
+    return Fused(network, dtype=dtype)
+
+
+def for_sampling(network: RefineNet, shape: tuple[int, ...], *, size: int, precision: str = "auto") -> Score:
+    """The score to sample with, `size` images of that shape at once: recorded on a GPU, the network itself elsewhere.
+
+    `precision`: auto, which is float16 where the kernels can be used (it has three more digits than bfloat16, and no
+    gradients need its room); or float32, the plain network.
+    """
+    if precision == "float32" or not kernels.usable(network.sigmas):
+        return network
+    return Recorded(fast(network, dtype=torch.float16), shape, size=size, device=network.sigmas.device)
+
+
+class Recorded:
+    """A score as a CUDA graph for batches of `size`: smaller ones are padded, larger ones cut into parts.
+
+    Not for training, and not to be called with another call's result still unused: it is overwritten.
+    """
+
+    def __init__(self, score: Score, shape: tuple[int, ...], *, size: int, device: torch.device) -> None:
+        self.size = size
+        self._x = torch.zeros(size, *shape, device=device)
+        self._sigma = torch.ones(size, device=device)
+        self._score = score
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._out: Tensor | None = None
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
+        sigma = sigma.expand(len(x))
+        parts = range(0, len(x), self.size)
+        return torch.cat([self._part(x[k : k + self.size], sigma[k : k + self.size]) for k in parts])
+
+    def _part(self, x: Tensor, sigma: Tensor) -> Tensor:
+        self._x[: len(x)].copy_(x)
+        self._sigma[: len(x)].copy_(sigma)
+        self._sigma[len(x) :].copy_(sigma[-1])
+        if self._graph is None:
+            self._record()
+        assert self._graph is not None
+        assert self._out is not None
+        self._graph.replay()
+        return self._out[: len(x)]
+
+    def _record(self) -> None:
+        _warm_up(lambda: self._score(self._x, self._sigma))
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._out = self._score(self._x, self._sigma)
+
+
+def _warm_up(work: Callable[[], object]) -> None:
+    """Beside the current stream, as a recording wants it."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(WARM_UP):
+            work()
+    torch.cuda.current_stream().wait_stream(aside)
+
+
+class RecordedUpdate:
+    """A whole update as a CUDA graph: noise, loss, gradients, clipping and Adam's step."""
+
+    def __init__(self, losses: ExampleLosses, state: TrainingState, *, seed: int, clip: float) -> None:
+        self._losses, self._optimizer, self._seed, self._clip = losses, state.optimizer, seed, clip
+        self._parameters = list(state.network.parameters())
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, step: int, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """One update on this batch; its examples' losses and levels."""
+        noise = SampleNoise.at_step(self._seed, step, range(len(pixels)), device=pixels.device)
+        if self._graph is None:
+            self._pixels, self._noise = pixels.clone(), noise.copy()
+            self._record()
+        assert self._graph is not None
+        self._pixels.copy_(pixels)
+        self._noise.renew(noise)
+        self._graph.replay()
+        return self._result[0].clone(), self._result[1].clone()
+
+    def _record(self) -> None:
+        _warm_up(self._gradients)
+        self._start_optimizer()
+        self._graph = torch.cuda.CUDAGraph()
+        for parameter in self._parameters:
+            parameter.grad = None
+        with torch.cuda.graph(self._graph):
+            self._result = self._gradients()
+            self._step()
+
+    def _gradients(self) -> tuple[Tensor, Tensor]:
+        for parameter in self._parameters:
+            parameter.grad = None
+        losses, levels = self._losses(self._pixels, self._noise.copy())
+        losses.mean().backward()
+        return losses.detach(), levels
+
+    def _step(self) -> None:
+        if self._clip:
+            nn.utils.clip_grad_norm_(self._parameters, self._clip)
+        self._optimizer.step()
+
+    @torch.no_grad()
+    def _start_optimizer(self) -> None:
+        """Adam makes its moments in its first step, which must not be recorded: take it, and take it back."""
+        weights = [parameter.clone() for parameter in self._parameters]
+        before = {p: {k: v.clone() for k, v in kinds.items()} for p, kinds in self._optimizer.state.items()}
+        self._optimizer.step()
+        for parameter, weight in zip(self._parameters, weights, strict=True):
+            parameter.copy_(weight)
+            for kind, value in self._optimizer.state[parameter].items():
+                value.copy_(before[parameter][kind]) if parameter in before else value.zero_()

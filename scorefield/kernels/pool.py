@@ -1,0 +1,123 @@
+"""Means over 5 × 5 pixels, zeros beyond the border, as CRP takes them, and over 2 × 2 where a stage subsamples.
+
+The first is its own transpose, and so its own gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS = 8
+"""Rows of the image that one program makes."""
+
+
+@triton.jit
+def _row(x_ptr, sample, y, H, W, C, column, channel):
+    """Sums over five neighbours in row y, (columns, channels)."""
+    total = tl.zeros([column.shape[0], channel.shape[0]], tl.float32)
+    for shift in tl.static_range(5):
+        at = column + (shift - 2)
+        row = tl.zeros_like(column) + y
+        mask = ((at >= 0) & (at < W) & (row >= 0) & (row < H))[:, None] & (channel < C)[None, :]
+        place = ((sample * H + y) * W + at[:, None]) * C + channel[None, :]
+        total += tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32)
+    return total
+
+
+@triton.jit
+def _pool(x_ptr, out_ptr, H, W, C, ROWS: tl.constexpr, WIDE: tl.constexpr, CHANNELS: tl.constexpr):
+    """ROWS rows of one sample, CHANNELS channels: a window of five row sums moves down the image."""
+    sample = tl.program_id(0).to(tl.int64)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    column = tl.arange(0, WIDE)
+    first = tl.program_id(2) * ROWS
+    a = _row(x_ptr, sample, first - 2, H, W, C, column, channel)
+    b = _row(x_ptr, sample, first - 1, H, W, C, column, channel)
+    c = _row(x_ptr, sample, first, H, W, C, column, channel)
+    d = _row(x_ptr, sample, first + 1, H, W, C, column, channel)
+    for k in tl.static_range(ROWS):
+        y = first + k
+        e = _row(x_ptr, sample, y + 2, H, W, C, column, channel)
+        mask = ((column < W) & (tl.zeros_like(column) + y < H))[:, None] & (channel < C)[None, :]
+        place = ((sample * H + y) * W + column[:, None]) * C + channel[None, :]
+        tl.store(out_ptr + place, ((a + b + c + d + e) / 25).to(out_ptr.dtype.element_ty), mask=mask)
+        a, b, c, d = b, c, d, e
+
+
+def _pooled(x: Tensor) -> Tensor:
+    x = x.contiguous(memory_format=torch.channels_last)
+    b, c, height, width = x.shape
+    out = torch.empty_like(x, memory_format=torch.channels_last)
+    wide = triton.next_power_of_2(width)
+    channels = min(triton.next_power_of_2(c), max(16, 2048 // wide))
+    grid = (b, triton.cdiv(c, channels), triton.cdiv(height, ROWS))
+    _pool[grid](x, out, height, width, c, ROWS=ROWS, WIDE=wide, CHANNELS=channels)
+    return out
+
+
+class _Pool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
+        return _pooled(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ANN401
+        return _pooled(grad)
+
+
+@triton.jit
+def _halve(x_ptr, out_ptr, n, W, C, BACKWARDS: tl.constexpr, BLOCK: tl.constexpr):
+    """Entry by entry of the half-sized image (B, H/2, W/2, C): the mean of four, or a quarter of it to each of them."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < n
+    channel = place % C
+    column = place // C % W
+    row = place // C // W
+    first = ((2 * row) * (2 * W) + 2 * column) * C + channel
+    below = first + 2 * W * C
+    if BACKWARDS:
+        quarter = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32) / 4
+        quarter = quarter.to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + first, quarter, mask=mask)
+        tl.store(out_ptr + first + C, quarter, mask=mask)
+        tl.store(out_ptr + below, quarter, mask=mask)
+        tl.store(out_ptr + below + C, quarter, mask=mask)
+    else:
+        total = tl.load(x_ptr + first, mask=mask, other=0.0).to(tl.float32)
+        total += tl.load(x_ptr + first + C, mask=mask, other=0.0).to(tl.float32)
+        total += tl.load(x_ptr + below, mask=mask, other=0.0).to(tl.float32)
+        total += tl.load(x_ptr + below + C, mask=mask, other=0.0).to(tl.float32)
+        tl.store(out_ptr + place, (total / 4).to(out_ptr.dtype.element_ty), mask=mask)
+
+
+class _Halve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
+        x = x.contiguous(memory_format=torch.channels_last)
+        b, c, height, width = x.shape
+        out = x.new_empty(b, c, height // 2, width // 2).contiguous(memory_format=torch.channels_last)
+        _halve[(triton.cdiv(out.numel(), 1024),)](x, out, out.numel(), width // 2, c, BACKWARDS=False, BLOCK=1024)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ANN401
+        grad = grad.contiguous(memory_format=torch.channels_last)
+        b, c, height, width = grad.shape
+        out = grad.new_empty(b, c, 2 * height, 2 * width).contiguous(memory_format=torch.channels_last)
+        _halve[(triton.cdiv(grad.numel(), 1024),)](grad, out, grad.numel(), width, c, BACKWARDS=True, BLOCK=1024)
+        return out
+
+
+def halve(x: Tensor) -> Tensor:
+    """F.avg_pool2d(x, 2) of an even height and width, channels-last."""
+    return _Halve.apply(x)
+
+
+def pool(x: Tensor) -> Tensor:
+    """F.avg_pool2d(x, 5, stride=1, padding=2), channels-last."""
+    return _Pool.apply(x)

@@ -16,14 +16,16 @@ SECONDS_TO_FORGET = 24 * 3600.0
 
 
 @contextmanager
-def new_file(target: Path) -> Iterator[BinaryIO]:
+def new_file(target: Path, *, tidy: bool = True) -> Iterator[BinaryIO]:
     """A file to write, which becomes `target` when all of it is on the disk, and vanishes if anything goes wrong.
 
     Its name until then is its own, so several processes can make the same target at once: the last one to finish wins.
+    `tidy`: remove what killed processes left of the same target, which takes a look through the whole folder.
     """
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        _forget(target)
+        if tidy:
+            _forget(target)
         part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
         try:
             with part.open("x+b") as file:

@@ -47,6 +47,18 @@ def as_picture(pixels: np.ndarray, *, zoom: int = 1) -> Image.Image:
     return picture.resize((picture.width * zoom, picture.height * zoom), Image.Resampling.NEAREST)
 
 
+def resized_like(pixels: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Images (N, H, W, C) in the others' size and colours, to be shown beside them."""
+    from PIL import Image
+
+    if pixels.shape[1:] == others.shape[1:]:
+        return pixels
+    _, height, width, channels = others.shape
+    pictures = (as_picture(each).convert("L" if channels == 1 else "RGB") for each in pixels)
+    made = np.stack([np.asarray(each.resize((width, height), Image.Resampling.BILINEAR)) for each in pictures])
+    return made.reshape(len(pixels), height, width, channels)
+
+
 def zoom_for(pixels: np.ndarray, *, target: int = 600) -> int:
     """How often to enlarge an image (H, W, C) so that small ones can be seen."""
     return max(1, target // max(pixels.shape[:2]))
@@ -54,13 +66,13 @@ def zoom_for(pixels: np.ndarray, *, target: int = 600) -> int:
 
 def save_png(path: Path, pixels: np.ndarray, *, zoom: int = 1) -> None:
     """Write an image (H, W, C); an interrupted write leaves what was there before."""
-    with new_file(path) as file:
+    with new_file(path, tidy=False) as file:
         as_picture(pixels, zoom=zoom).save(file, format="PNG")
 
 
 def save_npy(path: Path, pixels: np.ndarray) -> None:
     """Write bytes as they are; an interrupted write leaves what was there before."""
-    with new_file(path) as file:
+    with new_file(path, tidy=False) as file:
         np.save(file, pixels)
 
 

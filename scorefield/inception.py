@@ -66,7 +66,8 @@ class Inception(nn.Module):
             _block_e(1280, _mean()),
             _block_e(2048, nn.MaxPool2d(3, 1, 1)),  # a maximum where a mean was meant: so it was released
         )
-        self.classes: Tensor | None = None
+        self.classes: Tensor | None
+        self.register_buffer("classes", None)
         self.digest = "none"
         """The first digits of the weights file's SHA-256."""
 
@@ -173,8 +174,6 @@ def load_inception(*, device: torch.device | str = "cpu", track: Track[object] =
     fill(network, _tensors(path), str(path))
     network.digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     network.to(device).eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if network.classes is not None:
-        network.classes = network.classes.to(device)
     return network
 
 
@@ -188,7 +187,7 @@ def _found(track: Track[object]) -> Path:
     except NO_NETWORK as error:
         raise FileNotFoundError(
             f"the FID network is not there, and cannot be downloaded ({error}): get {URL} on a machine with a network "
-            f"connection and put it into {folder}, or {ARCHIVE} beside it (SCOREFIELD_DATA names another folder)"
+            f"connection and put it into {folder}, or {ARCHIVE} instead of it (SCOREFIELD_DATA names another folder)"
         ) from error
     wanted = PORT.removesuffix(".pth").rsplit("-", 1)[1]
     if not hashlib.sha256(content).hexdigest().startswith(wanted):

@@ -24,7 +24,9 @@ from scorefield.cli import main
 from scorefield.data.images import Pixels
 from scorefield.distributed import Group
 from scorefield.evaluation import How, Pool, compared, measured, pool, reference_of
+from scorefield.evaluation.features import places_of
 from scorefield.evaluation.reference import is_statistics_file, statistics_file
+from scorefield.evaluation.subjects import rows_of, training_images
 from scorefield.generate import generate
 from scorefield.images import to_bytes
 from scorefield.metrics import ClassScore, Statistics, frechet_distance, kernel_distance, precision_recall
@@ -68,9 +70,9 @@ def test_a_pass_gives_what_all_features_at_once_give(small: Small) -> None:
     whole = Statistics.empty(24)
     whole.add(features)
     torch.testing.assert_close(found.statistics.covariance, whole.covariance)
-    torch.testing.assert_close(found.kept, features)
+    torch.testing.assert_close(found.kept, features[places_of(130).argsort()])
     score = ClassScore.empty(130, 5)
-    score.add(small.logits(features), range(130))
+    score.add(small.logits(features), places_of(130))
     assert found.classes is not None
     assert found.classes.result() == pytest.approx(score.result())
     alone = measured(pixels, 130, small, ALONE, batch_size=1000)
@@ -78,7 +80,7 @@ def test_a_pass_gives_what_all_features_at_once_give(small: Small) -> None:
 
 
 def test_memory_does_not_grow_with_n(small: Small) -> None:
-    """Images are asked for batch by batch, and the features of 10,000 at most are kept, evenly spread."""
+    """Images are asked for batch by batch, and the features of 10,000 at most are kept, drawn at random."""
     asked: list[int] = []
 
     class Many:
@@ -95,7 +97,7 @@ def test_memory_does_not_grow_with_n(small: Small) -> None:
     found = measured(Many(), 25_000, small, ALONE, batch_size=1000)
     assert (max(asked), sum(asked), found.n) == (1000, 25_000, 25_000)
     assert len(found.kept) == 10_000
-    numbers = torch.arange(10_000) * 25_000 // 10_000
+    numbers = places_of(25_000).argsort()[:10_000]
     expected = small(torch.as_tensor(numbers % 256).byte()[:, None, None, None].expand(-1, 8, 8, 1))
     torch.testing.assert_close(found.kept, expected)
 
@@ -110,6 +112,8 @@ def test_what_is_compared(small: Small) -> None:
     assert (numbers["kid"], numbers["kid_standard_error"]) == kernel_distance(a.kept, b.kept)
     assert (numbers["precision"], numbers["recall"]) == precision_recall(a.kept, b.kept)
     assert (numbers["n"], numbers["notes"]) == (50, [])
+    for n, notes in ((24, 1), (25, 0)):
+        assert len(compared(measured(dots(n, 1, (8, 8, 1)), n, small, ALONE), reference)["notes"]) == notes
     few = measured(dots(5, 1, (8, 8, 1)), 5, small, ALONE)
     assert (
         "5 images are too few for the covariance of 24 features of the samples" in compared(few, reference)["notes"][0]
@@ -130,6 +134,34 @@ def test_the_reference_is_computed_once(small: Small, tmp_path: Path) -> None:
     assert small.calls > calls
     other = data.Images(dots(40, 3, (8, 8, 1)), "forty", "e" * 64)
     assert frechet_distance(reference_of(other, small, ALONE).moments, first.moments) > 1e-3
+    calls, small.digest = small.calls, "another network"
+    reference_of(other, small, ALONE)
+    assert small.calls > calls
+
+
+def test_sorted_images_are_measured_as_shuffled_ones(small: Small) -> None:
+    """A folder comes sorted by name, and so often by class: KID's blocks and the splits must not be single classes."""
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 256, (10, 8, 8, 1))
+    by_class = np.clip(np.repeat(classes, 40, 0) + rng.normal(0, 8, (400, 8, 8, 1)), 0, 255).astype(np.uint8)
+    mixed = by_class[rng.permutation(400)]
+    one, two = (measured(pixels, 400, small, ALONE) for pixels in (by_class, mixed))
+    assert one.classes is not None
+    assert two.classes is not None
+    assert one.classes.result()[0] == pytest.approx(two.classes.result()[0], rel=0.1)
+    value, error = kernel_distance(one.kept, two.kept)
+    assert abs(value) < 4 * error
+    chosen = rows_of(_saved(by_class), None, 100, How(1, 1.0, False, 0), ALONE, batch_size=1)
+    assert len(chosen) == 100
+    numbers = {int(np.abs(classes - image).sum((1, 2, 3)).argmin()) for image in chosen[0:100]}
+    assert numbers == set(range(10))
+
+
+def _saved(pixels: Pixels) -> str:
+    path = Path(os.environ["SCOREFIELD_DATA"]) / "some.npy"
+    path.parent.mkdir(exist_ok=True)
+    np.save(path, pixels)
+    return str(path)
 
 
 @pytest.mark.parametrize("form", ["sigma", "cov_triu"])
@@ -155,6 +187,7 @@ def test_samples_are_drawn_once_and_go_on_where_they_stopped(trained: Path, monk
     monkeypatch.setattr(pool, "CHUNK", 3)
     model, how = load(trained), How(2, 1e-4, False, 7)
     drawn: list[int] = []
+    stop = [True]
 
     def watched(
         score: Score,
@@ -166,7 +199,7 @@ def test_samples_are_drawn_once_and_go_on_where_they_stopped(trained: Path, monk
         steps: int,
         denoise: bool,
     ) -> Iterator[State]:
-        if drawn[-2:] == [3, 3]:
+        if stop and len(drawn) == 2:
             raise KeyboardInterrupt
         drawn.append(len(seeds))
         return generate(score, sigmas, shape, seeds, step_size=step_size, steps=steps, denoise=denoise)
@@ -175,6 +208,7 @@ def test_samples_are_drawn_once_and_go_on_where_they_stopped(trained: Path, monk
     with pytest.raises(KeyboardInterrupt):
         Pool(model, how).draw(14, ALONE, batch_size=3)
     drawn.clear()
+    stop.clear()
     samples = Pool(model, how).draw(14, ALONE, batch_size=100)
     assert drawn == [8]  # six were there
     seeds = sample_seeds(7, range(14))
@@ -182,10 +216,17 @@ def test_samples_are_drawn_once_and_go_on_where_they_stopped(trained: Path, monk
     assert np.array_equal(samples[0:14], expected)
     assert np.array_equal(samples[4:8], expected[4:8])
     assert np.array_equal(Pool(model, how).draw(4, ALONE, batch_size=9)[0:4], expected[:4])
-    Pool(model, how).draw(16, ALONE, batch_size=9)  # the last file had two of three
-    assert drawn == [8, 4]
+    shorter = Pool(model, how).draw(13, ALONE, batch_size=9)  # has a last file of its own, beside the longer one
+    assert np.array_equal(shorter[0:13], expected[:13])
+    assert np.array_equal(samples[0:14], expected)
+    drawn.clear()
+    Pool(model, how).draw(16, ALONE, batch_size=2)  # the last file but one had two of three; two at once at most
+    assert drawn == [2, 1, 1]
+    drawn.clear()
     Pool(model, How(2, 1e-4, True, 7)).draw(3, ALONE, batch_size=9)
-    assert drawn == [8, 4, 3]
+    Pool(load(trained, weights="raw"), how).draw(3, ALONE, batch_size=9)
+    Pool(load(checkpoint.model_files(trained)[0]), how).draw(3, ALONE, batch_size=9)
+    assert drawn == [3, 3, 3]
 
 
 # ---------------------------------------------------------------- commands
@@ -215,6 +256,36 @@ def test_evaluate_a_model(trained: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert f"(54 images, {training.digest[:12]})" in said.out
     assert "8 × 8 pixels were resized" in said.err
     assert "three equal channels" in said.err
+
+
+def test_other_data_are_compared_with_whole_and_changed_data_are_noticed(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    np.save(tmp_path / "other.npy", dots(33, 9))
+    main(["evaluate", str(run), "-n", "30", "--data", str(tmp_path / "other.npy"), "--json", str(tmp_path / "e.json")])
+    numbers = numbers_of(tmp_path / "e.json")
+    assert (numbers["reference"]["n"], numbers["loss_n"]) == (33, 6)
+    original = (trained.parent / "dots.npy").read_bytes()
+    try:
+        np.save(trained.parent / "dots.npy", dots(61, 0))
+        with pytest.warns(UserWarning, match="is not what the model was trained on"):
+            training_images(load(run), None, ALONE)
+        (trained.parent / "dots.npy").unlink()
+        with pytest.raises(SystemExit):
+            main(["evaluate", str(run), "-n", "30"])
+        assert "cannot find what the model was trained on" in capsys.readouterr().err
+    finally:
+        (trained.parent / "dots.npy").write_bytes(original)
+
+
+def test_neighbors_of_another_size_in_inception_space(tmp_path: Path) -> None:
+    np.save(tmp_path / "training.npy", dots(60, 6))
+    np.save(tmp_path / "samples.npy", dots(5, 7, (9, 11, 3)))
+    call = ["--data", str(tmp_path / "training.npy"), "--out", str(tmp_path / "n.png"), "--space", "inception"]
+    main(["neighbors", str(tmp_path / "samples.npy"), *call])
+    assert (tmp_path / "n.png").exists()
 
 
 def test_the_objective_alone_is_the_same_twice(trained: Path, tmp_path: Path) -> None:
@@ -266,6 +337,8 @@ def test_select_takes_the_checkpoint_with_the_smallest_fid(
     said = capsys.readouterr().out
     chosen = numbers_of(run / "select.json")
     assert [row["step"] for row in chosen["table"]] == [2, 4, 6]
+    assert len({row["fid"] for row in chosen["table"]}) == 3
+    assert {row["weights"] for row in chosen["table"]} == {"ema"}
     best = min(chosen["table"], key=lambda row: row["fid"])
     assert chosen["best"] == best
     assert load(run / "best").step == best["step"]
@@ -275,7 +348,10 @@ def test_select_takes_the_checkpoint_with_the_smallest_fid(
     with Image.open(run / "select.png") as picture:
         assert picture.width > 400
     assert f"{best['fid']:9.3f}   best" in said
-    main(["select", str(run), "-n", "40"])  # the link is replaced
+    main(["select", str(run), "-n", "40", "--weights", "raw"])  # the link is replaced
+    again = numbers_of(run / "select.json")
+    assert {row["weights"] for row in again["table"]} == {"raw"}
+    assert again["best"]["fid"] != best["fid"]
     with pytest.raises(SystemExit) as stopped:
         main(["select", str(tmp_path)])
     assert stopped.value.code == 2
@@ -343,8 +419,8 @@ def test_two_processes_measure_what_one_does(trained: Path, tmp_path: Path) -> N
 
     processes = [start("one", 0, 1), start("two", 0, 2), start("two", 1, 2)]
     for process in processes:
-        assert process.communicate(timeout=120)[1] is not None
-        assert process.returncode == 0
+        said = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, said
     one, two = numbers_of(tmp_path / "one.json"), numbers_of(tmp_path / "two.json")
     for name in ("fid", "kid", "kid_standard_error", "precision", "recall", "inception_score", "loss"):
         assert two[name] == pytest.approx(one[name], rel=1e-6, abs=1e-9)

@@ -127,3 +127,26 @@ def test_damaged_and_wrong_files_are_refused(tmp_path: Path, monkeypatch: pytest
     torch.save({"a.conv.weight": torch.zeros(1, 1, 1, 1)}, tmp_path / "inception" / PORT)
     with pytest.raises(ValueError, match="does not hold the FID network"):
         load_inception()
+
+
+def test_pixels_are_centred_at_128() -> None:
+    network = Inception()
+    network.layers = nn.Sequential(nn.Identity())
+    pixels = torch.tensor([[0, 128], [255, 64]], dtype=torch.uint8)[:, :, None, None].expand(2, 2, 7, 3)[:1]
+    corner = resized((pixels.permute(0, 3, 1, 2).float() - 128) / 128, 299, 299)
+    torch.testing.assert_close(network(pixels), corner.mean((2, 3)))
+
+
+def test_means_leave_out_what_lies_beyond_the_border_and_the_last_pool_is_a_maximum() -> None:
+    pools = [m for m in Inception().modules() if isinstance(m, (nn.AvgPool2d, nn.MaxPool2d))]
+    assert isinstance(pools[-1], nn.MaxPool2d)
+    means = [pool for pool in pools if isinstance(pool, nn.AvgPool2d)]
+    assert len(means) == 8
+    for mean in means:
+        torch.testing.assert_close(mean(torch.ones(1, 1, 4, 4)), torch.ones(1, 1, 4, 4))
+
+
+def test_logits_are_the_class_layers_without_biases() -> None:
+    network, features = Inception(), torch.rand(3, 2048)
+    network.classes = torch.randn(1008, 2048)
+    torch.testing.assert_close(network.logits(features), F.linear(features, network.classes))

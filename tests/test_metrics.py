@@ -128,10 +128,10 @@ def test_a_collapsed_model_has_precision_but_no_recall() -> None:
 def test_inception_score_by_hand() -> None:
     sure = 50 * torch.eye(4).repeat(10, 1)  # ten splits, each with every class once
     score = ClassScore.empty(40, 4)
-    score.add(sure, range(40))
+    score.add(sure, torch.arange(40))
     assert score.result() == pytest.approx((4.0, 0.0))
     blank = ClassScore.empty(40, 4)
-    blank.add(torch.zeros(40, 4), range(40))
+    blank.add(torch.zeros(40, 4), torch.arange(40))
     assert blank.result() == pytest.approx((1.0, 0.0))
 
 
@@ -141,9 +141,9 @@ def test_inception_score_in_parts_is_that_of_the_whole() -> None:
     splits = [p[[k for k in range(103) if k * 10 // 103 == s]] for s in range(10)]
     each = [math.exp(np.mean([stats.entropy(row, part.mean(0)) for row in part])) for part in splits]
     one, two = ClassScore.empty(103, 6), ClassScore.empty(103, 6)
-    one.add(logits[:20], range(20))
-    one.add(logits[20:50], range(20, 50))
-    two.add(logits[50:], range(50, 103))
+    one.add(logits[:20], torch.arange(20))
+    one.add(logits[20:50], torch.arange(20, 50))
+    two.add(logits[50:], torch.arange(50, 103))
     one.merge(two)
     assert one.result() == pytest.approx((np.mean(each), np.std(each)))
 
@@ -193,8 +193,50 @@ def test_duplicates_among_the_held_out_images_are_no_evidence() -> None:
     assert (len(report["copies"]), report["held_out_copies"], report["alarm"]) == (10, 30, False)
 
 
+def test_a_single_blatant_copy_is_alarming_and_a_doubtful_one_among_many_is_not() -> None:
+    training, held_out, samples = points(2000, 30), points(300, 30, 1), points(300, 30, 2)
+    samples[7] = training[3] + 1.6 / math.sqrt(30)
+    near = memorisation(neighbors_of(samples, training), neighbors_of(held_out, training))
+    assert (len(near["copies"]), near["alarm"]) == (1, False)
+    assert near["chance"] == pytest.approx(0.5)
+    samples[7] = training[3] + 0.01
+    assert memorisation(neighbors_of(samples, training), neighbors_of(held_out, training))["alarm"]
+
+
+def test_copies_of_an_image_that_is_there_many_times_are_found() -> None:
+    training, held_out, samples = points(2000, 30), points(300, 30, 1), points(20, 30, 2)
+    training[100:160] = training[100]
+    samples[:2] = training[100] + 1e-3
+    report = memorisation(neighbors_of(samples, training), neighbors_of(held_out, training))
+    assert [each["sample"] for each in report["copies"]] == [0, 1]
+    assert report["alarm"]
+
+
+def test_distances_to_the_median_held_out_image() -> None:
+    found = Neighbors(torch.tensor([[1.0, 4.0], [2.0, 5.0], [6.0, 9.0]]), torch.zeros(3, 2, dtype=torch.int64))
+    report = memorisation(found, found)
+    assert (report["held_out_distance"], report["ratio"]["0"], report["ratio"]["1"]) == (2.0, 0.5, 3.0)
+    assert [each["sample"] for each in report["copies"]] == [0]  # 1/4 is below a third, 2/5 is not
+
+
 @settings(deadline=None)
-@given(n=st.integers(1, 3000), share=st.floats(0, 1), p=st.floats(1e-5, 0.5))
-def test_the_binomial_tail(n: int, share: float, p: float) -> None:
-    k = round(share * min(n, 40))
-    assert _at_least(k, n, p) == pytest.approx(stats.binom.sf(k - 1, n, p), abs=1e-9)
+@given(n=st.integers(1, 1000), others=st.integers(1, 1000), k=st.integers(0, 40), h=st.integers(0, 40))
+def test_the_chance_of_so_many_copies(n: int, others: int, k: int, h: int) -> None:
+    k, h = min(k, n), min(h, others)
+    assert _at_least(k, n, k + h, n + others) == pytest.approx(
+        stats.hypergeom.sf(k - 1, n + others, k + h, n), abs=1e-9
+    )
+
+
+def test_statistics_that_are_not_finite_are_no_distance() -> None:
+    a, b = seen(points(9, 2)), seen(points(9, 2, 1))
+    a.mean[0] = torch.nan
+    with pytest.raises(FloatingPointError, match="not finite"):
+        frechet_distance(a, b)
+    with pytest.raises(ValueError, match="cannot be compared"):
+        frechet_distance(b, seen(points(9, 3)))
+
+
+def test_precision_and_recall_far_from_the_origin_in_float32() -> None:
+    a, b = points(60, 4, 1), points(60, 4, 2)
+    assert precision_recall((a + 3000).float(), (b + 3000).float()) == precision_recall(a, b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,32 +40,41 @@ def evaluate(
         json_file: Write the numbers to this file as well.
     """
     from scorefield.distributed import joined
-    from scorefield.evaluation import compared, held_out_loss, measured
-    from scorefield.evaluation.subjects import model_of, reference_for, rows_of, training_images
+    from scorefield.evaluation import Pool, compared, held_out_loss, measured
+    from scorefield.evaluation.subjects import held_out_images, model_of, reference_for, rows_of
     from scorefield.inception import load_inception
 
     sampler.check(least=0)
+    if sampler.n == 1:
+        raise ValueError("-n must be 0, for the objective alone, or at least 2; got 1")
     if json_file is not None:
-        prepare_file(json_file)
+        prepare_file(json_file, "--json")
     with joined(sampler.device) as group:
         track = tracker(group)
         model = model_of(what, weights=sampler.weights, device=group.device)
         numbers: dict[str, Any] = {"what": what}
         if sampler.n:
-            network = load_inception(device=group.device, track=track)
+            if model is None:  # a name that means nothing is found now
+                rows_of(what, model, sampler.n, how_of(sampler, None), group, batch_size=1, track=track)
+            network = group.main_first(partial(load_inception, device=group.device, track=track))
             reference, held_out = reference_for(model, data, network, group, track=track)
             how = how_of(sampler, model)
             rows = rows_of(what, model, sampler.n, how, group, batch_size=sampler.batch_size, track=track)
-            found = measured(rows, len(rows), network, group, track=track, what=f"features of {what}")
+            size = min(sampler.batch_size, 256 if group.device.type == "cuda" else 32)
+            found = measured(rows, len(rows), network, group, batch_size=size, track=track, what=f"features of {what}")
             if group.main:
                 numbers |= compared(found, reference, device=group.device)
                 numbers |= _facts(rows, reference, network)
         else:
-            held_out = training_images(model, data, group, track=track)[1]
+            if model is None:
+                raise ValueError(f"-n 0 measures the objective of a model, and {what} is none")
+            held_out = held_out_images(model, group, track=track)
         if group.main:
             if model is not None:
-                numbers |= _origin(model, how_of(sampler, model))
+                numbers |= _origin(model, Pool(model, how_of(sampler, model)).how)
                 numbers |= held_out_loss(model, held_out) if held_out is not None else {}
+                if held_out is None:
+                    say("note: no objective: there are no held-out images of what the model was trained on")
             _tell(numbers)
             if json_file is not None:
                 write_json(json_file, numbers)
@@ -102,17 +112,20 @@ def _tell(numbers: dict[str, Any]) -> None:
     if "fid" in numbers:
         reference = numbers["reference"]
         count = "an unknown number of" if reference["n"] is None else reference["n"]
-        print(f"{numbers['what']} against {reference['name']} ({count} images, {reference['digest']})")
+        model = numbers.get("model")
+        whose = f" (step {model['step']}, {model['weights']} weights)" if model else ""
+        print(f"{numbers['what']}{whose} against {reference['name']} ({count} images, {reference['digest']})")
         suffix = f"n = {numbers['n']}{said}"
         print(f"  FID              {numbers['fid']:.4f}   {suffix}")
     if "kid" in numbers:
-        suffix = f"n = {numbers['kid_n'][0]} against {numbers['kid_n'][1]}{said}"
+        suffix = f"n = {numbers['kept_n'][0]} against {numbers['kept_n'][1]}{said}"
         print(f"  KID              {numbers['kid']:.6f} ± {numbers['kid_standard_error']:.6f}   {suffix}")
         print(f"  precision        {numbers['precision']:.4f}   {suffix}")
         print(f"  recall           {numbers['recall']:.4f}   {suffix}")
     if numbers.get("inception_score") is not None:
         score, deviation = numbers["inception_score"], numbers["inception_score_deviation"]
-        print(f"  Inception score  {score:.3f} ± {deviation:.3f}   n = {numbers['n']}, 10 splits{said}")
+        suffix = f"n = {numbers['n']}, {numbers['inception_score_splits']} splits{said}"
+        print(f"  Inception score  {score:.3f} ± {deviation:.3f}   {suffix}")
     if "loss" in numbers:
         suffix = f"n = {numbers['loss_n']} held-out images of {numbers['loss_data']}"
         print(f"  objective, Eq. 6 {numbers['loss']:.4f}   {suffix}")

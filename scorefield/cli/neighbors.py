@@ -57,8 +57,9 @@ def neighbors(
     if out.suffix != ".png":
         raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.png)")
     sampler.check()
-    for file in (out, *([json_file] if json_file is not None else [])):
-        prepare_file(file)
+    prepare_file(out)
+    if json_file is not None:
+        prepare_file(json_file, "--json")
     with joined(sampler.device) as group:
         track = tracker(group)
         model = model_of(what, weights=sampler.weights, device=group.device)
@@ -71,6 +72,8 @@ def neighbors(
         shape = (samples.shape[3], samples.shape[1], samples.shape[2])
         if space == "pixel" and shape != training.shape:
             raise ValueError(f"{what} has images of {shape}, {training.name} of {training.shape} (--space inception)")
+        if len(training) < 3:
+            raise ValueError(f"{training.name} has {len(training)} images: too few to be anybody's neighbours")
         found, usual = _found(samples, training, held_out, space, flips, group)
         report = memorisation(found, usual)
         _save_neighbors(out, samples, training.pixels, found)
@@ -98,7 +101,7 @@ def _found(
     else:
         others, skip = np.asarray(training.pixels[:: max(1, len(training) // HELD_OUT)][:HELD_OUT]), 1
     both = search(
-        np.concatenate([samples, others]),
+        [samples, others],
         training.pixels,
         embed,
         k=NEIGHBOURS + skip,
@@ -113,7 +116,7 @@ def _found(
 
 def _save_neighbors(out: Path, samples: Pixels, training: Pixels, found: Neighbors) -> None:
     """Samples, a red line, and their neighbours."""
-    from scorefield.images import grid, save_png, zoom_for
+    from scorefield.images import grid, resized_like, save_png, zoom_for
 
     shown = min(20, len(samples))
 
@@ -123,7 +126,7 @@ def _save_neighbors(out: Path, samples: Pixels, training: Pixels, found: Neighbo
 
     left = sheet(samples[:shown], 1)
     numbers = found.numbers[:shown, :COLUMNS].numpy()
-    right = sheet(np.asarray(training)[numbers.reshape(-1)], numbers.shape[1])
+    right = sheet(resized_like(training[numbers.reshape(-1)], samples), numbers.shape[1])
     line = np.zeros((len(left), 2, 3), np.uint8) + np.array([220, 20, 20], np.uint8)
     picture = np.concatenate([left, line, right], axis=1)
     save_png(out, picture, zoom=zoom_for(picture, target=1400))
@@ -135,15 +138,16 @@ def _tell_memorisation(report: dict[str, Any], training: Images, held_out: Image
     print(f"over the median one of {report['held_out_n']} {whose} ({report['held_out_distance']:.4g}):")
     print("  quantile        " + "".join(f"{float(q):8.0%}" for q in report["ratio"]))
     print(f"  {report['n']:5d} samples   " + "".join(f"{v:8.3f}" for v in report["ratio"].values()))
-    print(f"  {report['held_out_n']:5d} held out  " + "".join(f"{v:8.3f}" for v in report["held_out_ratio"].values()))
+    other = "held out " if held_out is not None else "in training"
+    print(f"  {report['held_out_n']:5d} {other} " + "".join(f"{v:8.3f}" for v in report["held_out_ratio"].values()))
     copies = report["copies"]
-    by_nature = f"{report['held_out_copies']} of {report['held_out_n']} held out"
+    by_nature = f"{report['held_out_copies']} of {report['held_out_n']} {whose}"
     print(f"copies: {len(copies)} of {report['n']} samples, {by_nature}")
     for each in copies[:20]:
         print(f"  sample {each['sample']} is training image {each['training_image']}")
     if report["alarm"]:
         print(f"ALARM: samples are copies of training images (by chance: p = {report['chance']:.2g})")
     elif copies:
-        print("no alarm: no more than chance would have it at the held-out images' rate")
+        print(f"no alarm: too few copies to tell from chance (p = {report['chance']:.2g})")
     else:
         print("no sign of memorisation")

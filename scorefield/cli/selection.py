@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +15,7 @@ from scorefield.cli.app import app, prepare_folder, say, tracker, write_json
 from scorefield.cli.models import Sampler, how_of
 
 if TYPE_CHECKING:
-    from scorefield.evaluation import Reference
+    from scorefield.evaluation import How, Reference
 
 
 @app.command
@@ -42,38 +44,49 @@ def select(
     from scorefield.inception import load_inception
     from scorefield.metrics import frechet_distance
 
-    files = model_files(run)
-    if not files:
+    if run.is_file():
+        raise ValueError(f"{run} is a model file (name the run's folder, which holds many)")
+    if not model_files(run):
         raise FileNotFoundError(f"{run} holds no checkpoints (checkpoints/model-STEP.safetensors)")
     sampler.check(least=2)
     prepare_folder(run)
     table: list[dict[str, Any]] = []
     with joined(sampler.device) as group:
         track = tracker(group)
-        network = load_inception(device=group.device, track=track)
+        files = group.all(model_files(run))[0]
+        network = group.main_first(partial(load_inception, device=group.device, track=track))
         reference, _ = reference_for(load(files[-1], device=group.device), data, network, group, track=track)
         for file in files:
             model = load(file, weights=sampler.weights, device=group.device)
             pool = Pool(model, how_of(sampler, model))
-            rows = pool.draw(sampler.n, group, batch_size=sampler.batch_size, track=track)
+            try:
+                rows = pool.draw(sampler.n, group, batch_size=sampler.batch_size, track=track)
+            except FloatingPointError as error:
+                if group.main:
+                    say(f"step {model.step}: no samples: {error}")
+                continue
             found = measured(rows, sampler.n, network, group, track=track, what=f"features of {file.name}")
             if group.main:
                 fid = frechet_distance(found.statistics, reference.moments)
                 row = {"step": model.step, "fid": fid, "n": found.n, "weights": model.weights, "file": file.name}
                 table.append(row)
                 say(f"step {model.step}: FID {fid:.3f} (n = {found.n})")
+        if group.main and not table:
+            raise FloatingPointError(f"no checkpoint of {run} can be sampled (a smaller --step-size may help)")
         if group.main:
-            _announce(run, table, reference, sampler)
+            _announce(run, table, reference, pool.how)
 
 
-def _announce(run: Path, table: list[dict[str, Any]], reference: Reference, sampler: Sampler) -> None:
+def _announce(run: Path, table: list[dict[str, Any]], reference: Reference, how: How) -> None:
     best = min(table, key=lambda row: row["fid"])
     link(run / "best", run / "checkpoints" / best["file"])
     facts = {"name": reference.name, "digest": reference.digest, "n": reference.n}
-    chosen = {"best": best, "table": table, "reference": facts, "denoised": sampler.denoise, "seed": sampler.seed}
+    chosen = {"best": best, "table": table, "reference": facts, "sampler": asdict(how)}
     write_json(run / "select.json", chosen)
     _draw(run / "select.png", table, best, f"FID against {reference.name}, n = {best['n']}")
-    print(f"{'step':>8}  {'FID':>9}   n = {best['n']}, {'' if sampler.denoise else 'not '}denoised")
+    count = "" if reference.n is None else f"{reference.n} images, "
+    print(f"{best['weights']} weights against {reference.name} ({count}{reference.digest})")
+    print(f"{'step':>8}  {'FID':>9}   n = {best['n']}, {'' if how.denoise else 'not '}denoised")
     for row in table:
         print(f"{row['step']:>8}  {row['fid']:9.3f}{'   best' if row is best else ''}")
     print(f"{run / 'best'} is step {best['step']}; look at {run / 'select.png'}")
@@ -99,7 +112,7 @@ def _draw(path: Path, table: list[dict[str, Any]], best: dict[str, Any], title: 
     axes.plot([row["step"] for row in table], [row["fid"] for row in table], marker="o", color="0.4")
     axes.plot(best["step"], best["fid"], marker="o", markersize=10, color="tab:red")
     axes.annotate(
-        f"{best['fid']:.2f} at {best['step']}", (best["step"], best["fid"]), (0, 10), textcoords="offset points"
+        f"{best['fid']:.2f} at {best['step']}", (best["step"], best["fid"]), (8, -16), textcoords="offset points"
     )
     axes.set(xlabel="training iterations", ylabel="FID", title=title)
     with new_file(path) as file:

@@ -7,6 +7,7 @@ an entry without it is not one.
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -67,7 +68,7 @@ def _made(entry: Path, source: str, names: Sequence[str], rows: Iterable[Row]) -
         if found := _open(entry):  # another process was faster, and this system does not replace files in use
             return found
         raise OSError(
-            f"cannot write prepared images into {entry.parent}: {error} "
+            f"cannot write prepared images into {entry.parent}: {os.strerror(error.errno) if error.errno else error} "
             "(set SCOREFIELD_DATA to a folder with room that you may write to)"
         ) from error
     if found := _open(entry):

@@ -15,7 +15,7 @@ from scorefield.metrics import ClassScore, Statistics
 from scorefield.progress import Track, silent
 
 KEPT = 10_000
-"""So many images' features, evenly spread, are kept for KID, precision and recall: memory does not grow with n."""
+"""So many images' features are kept for KID, precision and recall: memory does not grow with n."""
 
 
 class Rows(Protocol):
@@ -44,7 +44,7 @@ class Measured:
 
     statistics: Statistics
     kept: Tensor
-    """Features of up to KEPT images, (K, D) in float32."""
+    """Features of up to KEPT images drawn at random, in random order, (K, D) in float32."""
     classes: ClassScore | None = None
 
     @property
@@ -68,8 +68,7 @@ def measured(
     """
     mine = group.share(n)
     size = batch_size or (256 if group.device.type == "cuda" else 32)
-    keep = torch.zeros(n, dtype=torch.bool)
-    keep[torch.arange(min(KEPT, n)) * n // min(KEPT, n)] = True
+    places = places_of(n)
     statistics: Statistics | None = None
     classes = ClassScore.empty(n, len(network.classes), device=group.device) if network.classes is not None else None
     kept = []
@@ -80,13 +79,24 @@ def measured(
         features = network(torch.as_tensor(np.array(rows[part.start : part.stop])).to(group.device))
         statistics = statistics or Statistics.empty(features.shape[1], device=group.device)
         statistics.add(features)
-        kept.append(features[keep[part.start : part.stop].to(features.device)].float().cpu())
+        here = places[part.start : part.stop]
+        kept.append((here[here < KEPT], features[(here < KEPT).to(features.device)].float().cpu()))
         if classes is not None:
-            classes.add(network.logits(features), part)
+            classes.add(network.logits(features), here)
     return _joined(statistics, kept, classes, group)
 
 
-def _joined(statistics: Statistics | None, kept: list[Tensor], classes: ClassScore | None, group: Group) -> Measured:
+def places_of(n: int) -> Tensor:
+    """The places of n images in a random order, always the same: image files come sorted by name, often by class."""
+    order = np.argsort(np.random.Philox(np.random.SeedSequence(n)).random_raw(n), kind="stable")
+    places = torch.empty(n, dtype=torch.int64)
+    places[torch.tensor(order)] = torch.arange(n)
+    return places
+
+
+def _joined(
+    statistics: Statistics | None, kept: list[tuple[Tensor, Tensor]], classes: ClassScore | None, group: Group
+) -> Measured:
     """What all processes have seen, joined by rank."""
     if statistics is not None:
         statistics = Statistics(statistics.n, statistics.mean.cpu(), statistics.scatter.cpu())
@@ -98,4 +108,5 @@ def _joined(statistics: Statistics | None, kept: list[Tensor], classes: ClassSco
         whole.merge(more)
         if classes is not None:
             classes.merge(others)
-    return Measured(whole, torch.cat([features for part in parts for features in part[1]]), classes)
+    places, features = (torch.cat(each) for each in zip(*(pair for part in parts for pair in part[1]), strict=True))
+    return Measured(whole, features[places.argsort()], classes)

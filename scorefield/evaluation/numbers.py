@@ -36,9 +36,10 @@ def compared(samples: Measured, reference: Reference, *, device: torch.device | 
         numbers["kid"], numbers["kid_standard_error"] = kernel_distance(samples.kept, reference.kept)
         mine, real = samples.kept.to(device), reference.kept.to(device)
         numbers["precision"], numbers["recall"] = precision_recall(mine, real)
-        numbers["kid_n"] = [len(samples.kept), len(reference.kept)]
+        numbers["kept_n"] = [len(samples.kept), len(reference.kept)]
     if samples.classes is not None:
         numbers["inception_score"], numbers["inception_score_deviation"] = samples.classes.result()
+        numbers["inception_score_splits"] = len(samples.classes.count)
     return {**numbers, "n": samples.n, "notes": notes}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ def in_pixels(pixels: Tensor) -> Tensor:
 
 
 def search(
-    images: Pixels,
+    images: Sequence[Pixels],
     training: Rows,
     embed: Embed,
     *,
@@ -33,10 +33,13 @@ def search(
     device: torch.device | str = "cpu",
     track: Track[object] = silent,
 ) -> Neighbors:
-    """The k training images next to each of the images, as they are or mirrored (`flips`). Exact."""
+    """The k training images next to each of the images, as they are or mirrored (`flips`). Exact.
+
+    `images`: one or more sets of them, which may differ in size where `embed` takes that.
+    """
 
     def embedded(pixels: Pixels) -> Tensor:
-        parts = (pixels[k : k + 100] for k in range(0, len(pixels), 100))
+        parts = (pixels[first : first + 100] for first in range(0, len(pixels), 100))
         return torch.cat([embed(torch.as_tensor(np.array(part)).to(device)) for part in parts])
 
     def blocks() -> Iterator[tuple[int, Tensor]]:
@@ -45,6 +48,8 @@ def search(
             assert isinstance(start, int)
             yield start, embedded(training[start : start + block])
 
-    forms = [embedded(images), embedded(images[:, :, ::-1])] if flips else [embedded(images)]
+    forms = [torch.cat([embedded(each) for each in images])]
+    if flips:
+        forms.append(torch.cat([embedded(each[:, :, ::-1]) for each in images]))
     found = nearest(forms, blocks(), k=min(k, len(training)))
     return Neighbors(found.distances.cpu(), found.numbers.cpu())

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import warnings
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from scorefield import data
 from scorefield.checkpoint import Model, Weights, load
 from scorefield.data import Images
+from scorefield.data.images import Pixels
 from scorefield.data.named import SETS
 from scorefield.distributed import Group
-from scorefield.evaluation.features import Extractor, Rows
+from scorefield.evaluation.features import Extractor, Rows, places_of
 from scorefield.evaluation.pool import How, Pool
 from scorefield.evaluation.reference import Reference, is_statistics_file, reference_of, statistics_file
 from scorefield.progress import Track, silent
@@ -27,7 +33,7 @@ def model_of(name: str, *, weights: Weights | None, device: torch.device) -> Mod
     """The model that is meant: a run folder or a model file; None where the name means images."""
     path = Path(name)
     run = path.is_dir() and ((path / "recipe.json").exists() or (path / "checkpoints").is_dir())
-    if not run and path.resolve().suffix != ".safetensors":
+    if not run and not (path.is_file() and path.resolve().suffix in (".safetensors", "")):
         return None
     return load(path, weights=weights, device=device)
 
@@ -35,38 +41,81 @@ def model_of(name: str, *, weights: Weights | None, device: torch.device) -> Mod
 def rows_of(
     name: str, model: Model | None, n: int, how: How, group: Group, *, batch_size: int, track: Track[object] = silent
 ) -> Rows:
-    """n samples of the model; or without one, the first n images of that name."""
+    """n samples of the model; or without one, n images of that name, drawn at random, or all if they are fewer."""
     if model is not None:
         return Pool(model, how).draw(n, group, batch_size=batch_size, track=track)
-    return group.main_first(partial(data.load, name, track=track)).pixels[:n]
+    pixels = group.main_first(partial(data.load, name, track=track)).pixels
+    return pixels if n >= len(pixels) else Chosen(pixels, (places_of(len(pixels)) < n).nonzero().flatten().numpy())
+
+
+class Chosen:
+    """Some of the rows of an array or memory map, read as they are asked for."""
+
+    def __init__(self, pixels: Pixels, numbers: NDArray[np.int64]) -> None:
+        self.pixels, self.numbers = pixels, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, part: slice) -> Pixels:
+        return self.pixels[self.numbers[part]]
 
 
 def training_images(
     model: Model | None, source: str | None, group: Group, *, track: Track[object] = silent
 ) -> tuple[Images, Images | None]:
-    """(images to compare with, those held out of them, if any): of `source`, or what the model was trained on."""
+    """(images to compare with, those held out of them, if any): all of `source`, or what the model was trained on."""
 
     def found() -> tuple[Images, Images | None]:
-        if model is not None and not model.facts.get("imported_from"):
-            recipe = replace(model.recipe, data=source or model.recipe.data)
-            return data_of(replace(recipe, held_out=HELD_OUT) if recipe.data in SETS else recipe, track=track)
         if source is None:
-            raise ValueError("say what to compare with: --data mnist, say, or --data FOLDER")
+            if model is None or model.facts.get("imported_from"):
+                raise ValueError("say what to compare with: --data mnist, say, or --data FOLDER")
+            return _own(model, track)
         size = model.shape[1:] if model is not None else None
-        images = data.load(source, image_size=size, track=track)
-        if source not in SETS:
-            return images, None
-        test = data.load(f"{source}:test", image_size=size, track=track)
-        return images, replace(test, pixels=test.pixels[:HELD_OUT])
+        load = partial(data.load, image_size=size, crop=model.recipe.crop if model is not None else None, track=track)
+        return load(source), (_first(load(f"{source}:test")) if source in SETS else None)
 
     return group.main_first(found)
+
+
+def _own(model: Model, track: Track[object]) -> tuple[Images, Images | None]:
+    """What the model was trained on, and what was held out of it; of a test split, more than training looked at."""
+    try:
+        images, held_out = data_of(model.recipe, track=track)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"cannot find what the model was trained on: {error} (name it with --data)") from error
+    if model.facts.get("data_digest", images.digest) != images.digest:
+        warnings.warn(
+            f"{images.name} is not what the model was trained on: it has changed since, so that images called held "
+            "out may have been trained on",
+            stacklevel=2,
+        )
+    if model.recipe.data in SETS:
+        with suppress(FileNotFoundError):
+            load = partial(data.load, image_size=model.recipe.image_size, crop=model.recipe.crop, track=track)
+            held_out = _first(load(f"{model.recipe.data}:test"))
+    return images, held_out
+
+
+def _first(images: Images) -> Images:
+    digest = hashlib.sha256(f"the first {HELD_OUT} of {images.digest}".encode()).hexdigest()
+    return replace(images, pixels=images.pixels[:HELD_OUT], digest=digest)
+
+
+def held_out_images(model: Model, group: Group, *, track: Track[object] = silent) -> Images | None:
+    """What was held out of the model's training data; None where these cannot be had."""
+    try:
+        return group.main_first(partial(_own, model, track))[1]
+    except (ValueError, OSError):
+        return None
 
 
 def reference_for(
     model: Model | None, source: str | None, network: Extractor, group: Group, *, track: Track[object] = silent
 ) -> tuple[Reference, Images | None]:
-    """The reference that `training_images` make, or that a statistics file is, and the images held out."""
+    """The reference that `training_images` make, or that a statistics file is; and what was held out of the model's."""
+    own = held_out_images(model, group, track=track) if model is not None and source is not None else None
     if source is not None and is_statistics_file(source):
-        return statistics_file(source), None
+        return statistics_file(source), own
     images, held_out = training_images(model, source, group, track=track)
-    return reference_of(images, network, group, track=track), held_out
+    return reference_of(images, network, group, track=track), own if source is not None else held_out

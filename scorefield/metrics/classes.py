@@ -10,10 +10,10 @@ from torch import Tensor
 
 @dataclass
 class ClassScore:
-    """exp of the mean of KL(p(y|x) ‖ p(y)), for each of 10 splits of the images by their numbers, in float64."""
+    """exp of the mean of KL(p(y|x) ‖ p(y)), for each of 10 splits of the images by their places, in float64."""
 
     n: int
-    """How many images there will be: image k belongs to split ⌊10 k/n⌋."""
+    """How many images there will be: the one at place k belongs to split ⌊10 k/n⌋. Places are drawn at random."""
     count: Tensor
     total: Tensor
     """Σ p(y|x) in each split."""
@@ -26,10 +26,10 @@ class ClassScore:
         zeros = torch.zeros(splits, classes + 2, dtype=torch.float64, device=device)
         return cls(n, zeros[:, 0], zeros[:, 2:], zeros[:, 1])
 
-    def add(self, logits: Tensor, numbers: range) -> None:
-        """The logits (B, classes) of the images of these numbers."""
+    def add(self, logits: Tensor, places: Tensor) -> None:
+        """The logits (B, classes) of the images at these places (B,)."""
         log_p = logits.double().log_softmax(1)
-        split = torch.arange(numbers.start, numbers.stop, device=logits.device) * len(self.count) // self.n
+        split = places.to(logits.device) * len(self.count) // self.n
         self.count.index_add_(0, split, torch.ones_like(split, dtype=torch.float64))
         self.total.index_add_(0, split, log_p.exp())
         self.entropy.index_add_(0, split, (log_p.exp() * log_p).sum(1))

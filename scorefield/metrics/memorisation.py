@@ -10,9 +10,10 @@ from torch import Tensor
 from scorefield.metrics.neighbors import Neighbors
 
 COPY = 1 / 3
-"""An image whose nearest neighbour is so much nearer than its farthest of those found is called a copy of it."""
+"""An image whose nearest neighbour is so much nearer than its farthest of those found is called a copy of it; and so is
+one so much nearer than any held-out image is, which finds copies of images that the training set holds many times."""
 CHANCE = 0.05
-"""The alarm is raised where so many copies among samples, at the held-out images' rate, are less likely than this."""
+"""The alarm is raised where so many of all copies are samples that chance would do it more seldom than this."""
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -24,14 +25,16 @@ def memorisation(samples: Neighbors, held_out: Neighbors) -> dict[str, Any]:
     for copies alone, while the distance itself is small for any smooth image too.
 
     Training sets have near duplicates in their test sets (CIFAR-10 is known for it), so a held-out image may be called
-    a copy: the alarm compares rates.
+    a copy: the alarm compares numbers, by Fisher's exact test. One sample that is
+    nearer than a third of any held-out image's distance is alarming by itself.
     """
-    usual = held_out.distances[:, 0].median().item()
-    copied, by_nature = _copies(samples), _copies(held_out)
-    rate = (len(by_nature) + 0.5) / (len(held_out.distances) + 1)
-    chance = _at_least(len(copied), len(samples.distances), rate)
+    usual, least = held_out.distances[:, 0].median().item(), held_out.distances[:, 0].min().item()
+    copied, by_nature = _copies(samples, least), _copies(held_out, least)
+    n, others = len(samples.distances), len(held_out.distances)
+    chance = _at_least(len(copied), n, len(copied) + len(by_nature), n + others)
+    blatant = bool((samples.distances[:, 0] < COPY * least).any())
     return {
-        "n": len(samples.distances),
+        "n": n,
         "ratio": _quantiles(samples.distances[:, 0] / usual),
         "held_out_ratio": _quantiles(held_out.distances[:, 0] / usual),
         "held_out_distance": usual,
@@ -39,9 +42,9 @@ def memorisation(samples: Neighbors, held_out: Neighbors) -> dict[str, Any]:
         "held_out_isolation": _quantiles(isolation(held_out)),
         "copies": [{"sample": k, "training_image": int(samples.numbers[k, 0])} for k in copied],
         "held_out_copies": len(by_nature),
-        "held_out_n": len(held_out.distances),
+        "held_out_n": others,
         "chance": chance,
-        "alarm": bool(copied) and chance < CHANCE,
+        "alarm": bool(copied) and (blatant or chance < CHANCE),
     }
 
 
@@ -50,8 +53,9 @@ def isolation(found: Neighbors) -> Tensor:
     return (found.distances[:, 0] / found.distances[:, -1]).nan_to_num(nan=0.0)
 
 
-def _copies(found: Neighbors) -> list[int]:
-    return (isolation(found) < COPY).nonzero().flatten().tolist()
+def _copies(found: Neighbors, least: float) -> list[int]:
+    near = (isolation(found) < COPY) | (found.distances[:, 0] < COPY * least)
+    return near.nonzero().flatten().tolist()
 
 
 def _quantiles(values: Tensor) -> dict[str, float]:
@@ -59,10 +63,11 @@ def _quantiles(values: Tensor) -> dict[str, float]:
     return {f"{q:g}": ordered[round(q * (len(ordered) - 1))].item() for q in QUANTILES}
 
 
-def _at_least(k: int, n: int, p: float) -> float:
-    """P(X ≥ k) of X ~ Binomial(n, p)."""
-    if k == 0 or p >= 1:
-        return 1.0
-    ways = (math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) for i in range(k))
-    fewer = sum(math.exp(w + i * math.log(p) + (n - i) * math.log1p(-p)) for i, w in enumerate(ways))
-    return max(0.0, 1.0 - fewer)
+def _at_least(k: int, n: int, marked: int, total: int) -> float:
+    """P(X ≥ k), X of the marked ones among n that are drawn from `total`: the hypergeometric tail."""
+
+    def ways(a: int, b: int) -> float:
+        return math.lgamma(a + 1) - math.lgamma(b + 1) - math.lgamma(a - b + 1)
+
+    tail = range(max(k, n + marked - total), min(n, marked) + 1)
+    return min(1.0, sum(math.exp(ways(marked, i) + ways(total - marked, n - i) - ways(total, n)) for i in tail))

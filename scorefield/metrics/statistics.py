@@ -62,9 +62,13 @@ def frechet_distance(a: Moments, b: Moments) -> float:
     By the eigenvalues of two symmetric matrices: no imaginary parts, and singular covariances do no harm.
     """
     mean_a, mean_b = a.mean.double().cpu(), b.mean.double().cpu()
+    if mean_a.shape != mean_b.shape:
+        raise ValueError(f"features of {len(mean_a)} and {len(mean_b)} numbers cannot be compared (other networks)")
     cov_a, cov_b = a.covariance.double().cpu(), b.covariance.double().cpu()
     values, vectors = torch.linalg.eigh(cov_a)
     root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
     overlap = torch.linalg.eigvalsh(root @ cov_b @ root).clamp(min=0).sqrt().sum()
     distance = (mean_a - mean_b).square().sum() + cov_a.trace() + cov_b.trace() - 2 * overlap
+    if not distance.isfinite():
+        raise FloatingPointError("the features' statistics are not finite")
     return max(0.0, distance.item())

@@ -1,4 +1,4 @@
-"""The fast path on GPUs, chosen here and nowhere else: fused kernels in bfloat16, and CUDA graphs that launch them.
+"""The fast path on GPUs, chosen here and nowhere else: fused kernels in 16 bit, and CUDA graphs that launch them.
 
 A CUDA graph is a recording of all the kernels of a network call, or of a whole training step, which the GPU replays
 without waiting for Python. It works on tensors that stay where they are, so inputs are copied into them.
@@ -38,25 +38,25 @@ def for_sampling(network: RefineNet, shape: tuple[int, ...], *, size: int, preci
     """
     if precision == "float32" or not kernels.usable(network.sigmas):
         return network
-    return Recorded(fast(network, dtype=torch.float16), shape, size=size, device=network.sigmas.device)
+    return Recorded(network, shape, size=size, dtype=torch.float16)
 
 
 class Recorded:
-    """A score as a CUDA graph for batches of `size`: smaller ones are padded, larger ones cut into parts.
+    """A network's fast score as a CUDA graph, without gradients.
 
-    Not for training, and not to be called with another call's result still unused: it is overwritten.
+    It is made for batches of `size`: smaller ones are padded, larger ones cut into parts.
     """
 
-    def __init__(self, score: Score, shape: tuple[int, ...], *, size: int, device: torch.device) -> None:
-        self.size = size
-        self._x = torch.zeros(size, *shape, device=device)
-        self._sigma = torch.ones(size, device=device)
-        self._score = score
+    def __init__(self, network: RefineNet, shape: tuple[int, ...], *, size: int, dtype: torch.dtype) -> None:
+        self.size, self._network, self._score = size, network, fast(network, dtype=dtype)
+        self._x = torch.zeros(size, *shape, device=network.sigmas.device)
+        self._sigma = torch.ones(size, device=network.sigmas.device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._out: Tensor | None = None
 
     @torch.no_grad()
     def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
+        self._network.level(sigma, x)  # an error where it knows no such level, which a recording cannot raise
         sigma = sigma.expand(len(x))
         parts = range(0, len(x), self.size)
         return torch.cat([self._part(x[k : k + self.size], sigma[k : k + self.size]) for k in parts])
@@ -73,10 +73,15 @@ class Recorded:
         return self._out[: len(x)]
 
     def _record(self) -> None:
-        _warm_up(lambda: self._score(self._x, self._sigma))
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._out = self._score(self._x, self._sigma)
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
+        try:
+            _warm_up(lambda: self._score(self._x, self._sigma))
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._out = self._score(self._x, self._sigma)
+        finally:
+            torch.backends.cudnn.benchmark = before
 
 
 def _warm_up(work: Callable[[], object]) -> None:

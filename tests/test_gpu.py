@@ -194,12 +194,14 @@ def test_the_fused_network_is_the_network(size: tuple[int, int], dtype: torch.dt
 
 def test_a_recorded_score_serves_any_number_of_images() -> None:
     network = network_of(Recipe(width=16), channels=1).cuda()
-    score = fast(network)
-    recorded = Recorded(score, (1, 28, 28), size=8, device=torch.device("cuda"))
+    score = fast(network, dtype=torch.float16)
+    recorded = Recorded(network, (1, 28, 28), size=8, dtype=torch.float16)
     x = torch.rand(21, 1, 28, 28, device="cuda")
     for n, sigma in ((8, network.sigmas[0]), (3, network.sigmas[9]), (21, network.sigmas[[0, 5, 9] * 7])):
         with torch.no_grad():
-            torch.testing.assert_close(recorded(x[:n], sigma), score(x[:n], sigma), rtol=2e-2, atol=2e-2)
+            assert rel(recorded(x[:n], sigma), score(x[:n], sigma)) < 5e-3
+    with pytest.raises(ValueError, match="knows the noise levels"):
+        recorded(x, torch.tensor(0.5, device="cuda"))
 
 
 @pytest.mark.parametrize("clip", [0.0, 1.0])

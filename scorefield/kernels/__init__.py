@@ -18,7 +18,7 @@ def _triton() -> bool:
 
 
 def usable(x: torch.Tensor) -> bool:
-    """Whether the kernels can work on this tensor: on NVIDIA's GPUs since Volta. SCOREFIELD_PLAIN=1 switches them off."""
+    """Whether the kernels can work on this tensor, on NVIDIA GPUs since Volta. SCOREFIELD_PLAIN=1 switches them off."""
     if not x.is_cuda or torch.version.cuda is None or os.environ.get("SCOREFIELD_PLAIN"):
         return False
     return _triton() and torch.cuda.get_device_capability(x.device) >= (7, 0)

@@ -77,8 +77,11 @@ class Recorded:
         torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
         try:
             _warm_up(lambda: self._score(self._x, self._sigma))
+            if not self._score(self._x, self._sigma).isfinite().all():  # beyond float16's largest number
+                self._score = fast(self._network, dtype=torch.bfloat16)
+                _warm_up(lambda: self._score(self._x, self._sigma))
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._out = self._score(self._x, self._sigma)
         finally:
             torch.backends.cudnn.benchmark = before
@@ -108,6 +111,8 @@ class RecordedUpdate:
         if self._graph is None:
             self._pixels, self._noise = pixels.clone(), noise.copy()
             self._record()
+        if pixels.shape != self._pixels.shape:
+            raise ValueError(f"recorded for {tuple(self._pixels.shape)}; got {tuple(pixels.shape)}")
         assert self._graph is not None
         self._pixels.copy_(pixels)
         self._noise.renew(noise)
@@ -120,7 +125,7 @@ class RecordedUpdate:
         self._graph = torch.cuda.CUDAGraph()
         for parameter in self._parameters:
             parameter.grad = None
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._result = self._gradients()
             self._step()
 

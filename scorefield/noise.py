@@ -166,7 +166,8 @@ class SampleNoise:
         from scorefield.kernels import philox as fused
 
         self._draws += 1
-        return fused.noise(self._key, self._draws - 1, x.shape, normal=normal).to(x.dtype)
+        drawn = fused.noise(self._key, self._draws - 1, x.shape, normal=normal).to(x.dtype)
+        return drawn if normal or x.dtype == torch.float32 else drawn.clamp(max=1 - torch.finfo(x.dtype).eps / 2)
 
     def _check(self, x: Tensor) -> None:
         if len(x) != self._key.shape[1]:

@@ -101,7 +101,9 @@ def rel(a: torch.Tensor, b: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("elu", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(3, 5, 4, 6), (4, 128, 32, 32), (4, 256, 16, 16), (2, 64, 28, 28), (130, 100, 9, 7)])
+@pytest.mark.parametrize(
+    "shape", [(3, 5, 4, 6), (1, 8, 5, 5), (4, 128, 32, 32), (4, 256, 16, 16), (2, 64, 28, 28), (130, 100, 9, 7)]
+)
 def test_the_fused_norm_and_its_gradients(shape: tuple[int, ...], bias: bool, elu: bool) -> None:
     """Against the plain module in float64, with what else comes to x added to its gradient."""
     from scorefield.kernels.norm import norm

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
+from scorefield.fast import RecordedUpdate
 from scorefield.networks import RefineNet
 from scorefield.noise import SampleNoise
 from scorefield.objectives import sliced
+from scorefield.recipes import Recipe
+from scorefield.runs.train import _fused as fused_is_chosen
 from scorefield.training import (
     StepLoss,
     TrainingState,
@@ -154,3 +159,39 @@ def test_the_noise_of_a_place_does_not_depend_on_its_neighbours() -> None:
     assert torch.equal(whole[4:6], part)
     for other in (SampleNoise.at_step(2, 7, range(10)), SampleNoise.at_step(1, 8, range(10))):
         assert not torch.isclose(whole, other.randn_like(torch.empty(10, 5))).any()
+
+
+def test_noise_that_is_recorded_can_be_renewed_in_its_place() -> None:
+    noise, other = SampleNoise.at_step(1, 2, range(3)), SampleNoise.at_step(1, 3, range(3))
+    recorded, x = noise.copy(), torch.empty(3, 2, 2)
+    assert torch.equal(recorded.copy().randn_like(x), noise.copy().randn_like(x))
+    place = recorded._key.data_ptr()
+    recorded.renew(other)
+    assert recorded._key.data_ptr() == place
+    assert torch.equal(recorded.copy().randn_like(x), other.copy().randn_like(x))
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_the_optimizer_is_started_without_a_trace(steps: int) -> None:
+    """What a recording does before it begins: Adam's moments are there, and all is as it was."""
+    state, untouched = fresh(), fresh()
+    for each in (state, untouched):
+        run(each, steps=steps)
+    losses = example_losses(state.network, torch.tensor([1.0, 0.1]))
+    update = RecordedUpdate(losses, state, seed=3, clip=0.0)
+    loss_of(state)(0, PIXELS, range(6))[0].sum().backward()
+    update._start_optimizer()
+    assert torch.equal(weights(state), weights(untouched))
+    for each in (state, untouched):
+        run(each, steps=steps + 2)
+    assert torch.equal(weights(state), weights(untouched))
+
+
+def test_second_derivatives_do_not_go_through_the_fused_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scorefield.kernels.usable", lambda x: True)
+    network = RefineNet(channels=1, width=2, sigmas=[1.0, 0.1])
+    recipe = Recipe(precision="bfloat16")
+    assert fused_is_chosen(recipe, network)
+    assert not fused_is_chosen(replace(recipe, objective="sliced"), network)
+    assert not fused_is_chosen(replace(recipe, precision="float32"), network)
+    assert not fused_is_chosen(replace(recipe, compile=True), network)

@@ -111,9 +111,6 @@ def _draw(path: Path, table: list[dict[str, Any]], best: dict[str, Any], title: 
     axes = figure.add_subplot()
     axes.plot([row["step"] for row in table], [row["fid"] for row in table], marker="o", color="0.4")
     axes.plot(best["step"], best["fid"], marker="o", markersize=10, color="tab:red")
-    axes.annotate(
-        f"{best['fid']:.2f} at {best['step']}", (best["step"], best["fid"]), (8, -16), textcoords="offset points"
-    )
-    axes.set(xlabel="training iterations", ylabel="FID", title=title)
+    axes.set(xlabel="training iterations", ylabel="FID", title=f"{title}: {best['fid']:.2f} at step {best['step']}")
     with new_file(path) as file:
         figure.savefig(file, format="png")

@@ -6,6 +6,7 @@ The plain lines are the reference that tests compare with, and what runs where t
 from __future__ import annotations
 
 import os
+import warnings
 from functools import lru_cache
 from importlib.util import find_spec
 
@@ -13,12 +14,25 @@ import torch
 
 
 @lru_cache
-def _triton() -> bool:
-    return find_spec("triton") is not None
+def _work(device: int) -> bool:
+    """Whether this machine can compile and run them: tried once, with the smallest."""
+    if find_spec("triton") is None or torch.cuda.get_device_capability(device) < (8, 0):
+        return False
+    try:
+        from scorefield.kernels.philox import keys
+
+        keys(0, 0, range(2), torch.device("cuda", device))
+    except Exception as error:  # no compiler, no headers, another driver: Triton raises of all kinds
+        warnings.warn(f"no fused kernels, so the plain network it is: {error}", stacklevel=3)
+        return False
+    return True
 
 
 def usable(x: torch.Tensor) -> bool:
-    """Whether the kernels can work on this tensor, on NVIDIA GPUs since Volta. SCOREFIELD_PLAIN=1 switches them off."""
+    """Whether the kernels can work on this tensor, which takes the current GPU, NVIDIA's since Ampere.
+
+    SCOREFIELD_PLAIN=1 switches them off.
+    """
     if not x.is_cuda or torch.version.cuda is None or os.environ.get("SCOREFIELD_PLAIN"):
         return False
-    return _triton() and torch.cuda.get_device_capability(x.device) >= (7, 0)
+    return x.device.index == torch.cuda.current_device() and _work(x.device.index)

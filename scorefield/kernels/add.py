@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 PROGRAMS = 264
 """That sum the bias's gradient, at most; their sums are then added up in one order."""
@@ -58,6 +59,7 @@ class _Add(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         grad = grad.contiguous(memory_format=torch.channels_last)
         z = ctx.saved_tensors[0] if ctx.saved_tensors else None

@@ -22,6 +22,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 EPSILON = 1e-5
 TILE, WARPS = 2048, 2
@@ -135,7 +136,7 @@ def _sums(
 def _backward(
     x_ptr, dz_ptr, dx_ptr, mean_ptr, rstd_ptr, bias_ptr, gamma_ptr, alpha_ptr, beta_ptr, level_ptr,
     s1_ptr, s2_ptr, parts_ptr, more_ptr,
-    B, N, C, eps, BIAS: tl.constexpr, ELU: tl.constexpr, MORE: tl.constexpr,
+    N, C, eps, BIAS: tl.constexpr, ELU: tl.constexpr, MORE: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """dx of ROWS pixels of one sample, and what MORE comes to x; and once for each sample its parts of dα and db."""
@@ -159,7 +160,7 @@ def _backward(
     dmu = r * (du - tl.sum(du, 0) / C) - r * r * r * apart / (C - 1) * tl.sum(du * apart, 0)
     if tl.program_id(1) == 0:
         tl.store(parts_ptr + here, s1 * apart * r, mask=inside)
-        tl.store(parts_ptr + B.to(tl.int64) * C + here, dmu, mask=inside)
+        tl.store(parts_ptr + tl.num_programs(0).to(tl.int64) * C + here, dmu, mask=inside)
     shift = beta + alpha * apart * r
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     mask = (row < N)[:, None] & inside[None, :]
@@ -239,6 +240,7 @@ class _Norm(torch.autograd.Function):
         return z, x.view_as(x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, dz: Tensor, more: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, bias, gamma, alpha, beta, level, mean, rstd = ctx.saved_tensors
         if more is not None:
@@ -255,7 +257,7 @@ class _Norm(torch.autograd.Function):
         )  # fmt: skip
         dx = torch.empty_like(x, memory_format=torch.channels_last)
         _backward[b, triton.cdiv(n, t["rows"])](
-            x, dz, dx, *known[2:], parts[1], parts[0], parts[2:], more, b, n, c, EPSILON,
+            x, dz, dx, *known[2:], parts[1], parts[0], parts[2:], more, n, c, EPSILON,
             BIAS=bias is not None, ELU=ctx.elu, MORE=more is not None, ROWS=t["rows"], COLUMNS=t["columns"],
             num_warps=WARPS,
         )  # fmt: skip

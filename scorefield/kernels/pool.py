@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 ROWS = 8
 """Rows of the image that one program makes."""
@@ -66,6 +67,7 @@ class _Pool(torch.autograd.Function):
         return _pooled(x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ANN401
         return _pooled(grad)
 
@@ -100,15 +102,18 @@ class _Halve(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
         x = x.contiguous(memory_format=torch.channels_last)
         b, c, height, width = x.shape
-        out = x.new_empty(b, c, height // 2, width // 2).contiguous(memory_format=torch.channels_last)
+        size = (b, c, height // 2, width // 2)
+        out = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
         _halve[(triton.cdiv(out.numel(), 1024),)](x, out, out.numel(), width // 2, c, BACKWARDS=False, BLOCK=1024)
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ANN401
         grad = grad.contiguous(memory_format=torch.channels_last)
         b, c, height, width = grad.shape
-        out = grad.new_empty(b, c, 2 * height, 2 * width).contiguous(memory_format=torch.channels_last)
+        size = (b, c, 2 * height, 2 * width)
+        out = torch.empty(size, dtype=grad.dtype, device=grad.device, memory_format=torch.channels_last)
         _halve[(triton.cdiv(grad.numel(), 1024),)](grad, out, grad.numel(), width, c, BACKWARDS=True, BLOCK=1024)
         return out
 

@@ -2,15 +2,18 @@
 
 What differs from refinenet.py, which is the reference: activations are bfloat16 and channels-last; each normalisation
 goes with its ELU and with the bias of the convolution before it; residual sums go with the biases they wait for. The
-first and the last convolution stay in float32: the noise of the last levels is smaller than bfloat16's steps near 1.
+first convolution is float32, since the noise of the last levels is smaller than bfloat16's steps near 1, and the last
+one TF32.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from scorefield.kernels.add import add
@@ -54,12 +57,14 @@ class _Conv(torch.autograd.Function):
         return F.conv2d(x, weight, None, module.stride, module.padding, module.dilation)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, weight = ctx.saved_tensors
         grad = grad.contiguous(memory_format=torch.channels_last)
         gradient, aside = torch.ops.aten.convolution_backward, ctx.aside
-        if aside is None:
-            return *gradient(grad, x, weight, *ctx.how, [True, True, False])[:2], None, None
+        wanted = [*ctx.needs_input_grad[:2], False]
+        if aside is None or not all(wanted[:2]):
+            return *gradient(grad, x, weight, *ctx.how, wanted)[:2], None, None
         aside.join()
         aside.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside.stream):
@@ -79,6 +84,7 @@ class _Cast(torch.autograd.Function):
         return tuple(cast)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         if ctx.aside is not None:
             ctx.aside.join()
@@ -97,11 +103,12 @@ class Fused:
         self.network, self.dtype = network, dtype
         self._convs = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
         self._inner = [m for m in self._convs if m is not network.begin and m is not network.end]
-        self._resize: dict[tuple[int, ...], Tensor] = {}
+        self._resize: dict[tuple[int, int], Tensor] = {}
         self._aside = _Aside() if network.sigmas.is_cuda else None
 
     def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
         network = self.network
+        network.check(x)
         level = network.level(sigma, x)
         level = level.contiguous()
         weights: Weights = dict(zip(self._inner, self._cast(), strict=True))
@@ -111,7 +118,7 @@ class Fused:
         if height % 2 or width % 2:
             h = F.pad(h, (0, width % 2, 0, height % 2), mode="replicate")
         h = h.contiguous(memory_format=torch.channels_last)
-        with torch.backends.cudnn.flags(enabled=True, benchmark=torch.backends.cudnn.benchmark, allow_tf32=False):
+        with _convolutions(allow_tf32=False):
             h = network.begin(h).to(self.dtype)
         features = []
         for k, block in enumerate(network.blocks):
@@ -123,11 +130,18 @@ class Fused:
         for refine, feature in zip(list(network.refine)[1:], features[2::-1], strict=True):
             h = call.refine(refine, feature, h)  # type: ignore[arg-type]
         h, _ = call.norm(network.norm, h, dtype=torch.float32)
-        with torch.backends.cudnn.flags(enabled=True, benchmark=torch.backends.cudnn.benchmark, allow_tf32=True):
+        with _convolutions(allow_tf32=True):
             return network.end(h)[..., :height, :width]
 
     def _cast(self) -> tuple[Tensor, ...]:
         return _Cast.apply(self._aside, self.dtype, *(conv.weight for conv in self._inner))  # type: ignore[no-untyped-call]
+
+
+def _convolutions(*, allow_tf32: bool) -> AbstractContextManager[None]:
+    """Inside, float32 convolutions with or without TF32, and all else as it is."""
+    cudnn = torch.backends.cudnn
+    kept = {"benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
+    return cudnn.flags(enabled=True, **kept, allow_tf32=allow_tf32)
 
 
 class _Call:
@@ -137,7 +151,7 @@ class _Call:
         self,
         weights: Weights,
         level: Tensor,
-        resize: dict[tuple[int, ...], Tensor],
+        resize: dict[tuple[int, int], Tensor],
         dtype: torch.dtype,
         aside: _Aside | None,
     ) -> None:
@@ -193,15 +207,18 @@ class _Call:
         return add(fine, coarse, first + second, elu=True)  # type: ignore[operator]
 
     def resized(self, x: Tensor, size: torch.Size) -> Tensor:
-        """Bilinear, as a product with a matrix of all pixels by all pixels: fast backwards too, and without atomics."""
+        """Bilinear, as products with a matrix for each direction: fast backwards too, and without atomics."""
         b, c, height, width = x.shape
-        key = (height, width, *size)
-        if key not in self.resize:
-            eye = torch.eye(height * width, device=x.device).view(-1, 1, height, width)
-            made = F.interpolate(eye, size, mode="bilinear", align_corners=True)
-            self.resize[key] = made.flatten(1).T.contiguous().to(x.dtype)
-        pixels = x.permute(0, 2, 3, 1).reshape(b, height * width, c)
-        return torch.matmul(self.resize[key], pixels).view(b, *size, c).permute(0, 3, 1, 2)
+        wide = torch.matmul(self.line(width, size[1], x), x.permute(0, 2, 3, 1))
+        high = torch.matmul(self.line(height, size[0], x), wide.reshape(b, height, size[1] * c))
+        return high.view(b, *size, c).permute(0, 3, 1, 2)
+
+    def line(self, old: int, new: int, x: Tensor) -> Tensor:
+        """The matrix (new, old) that interpolates along one direction, of x's type."""
+        if (old, new) not in self.resize:
+            made = F.interpolate(torch.eye(old, device=x.device)[:, None], new, mode="linear", align_corners=True)
+            self.resize[old, new] = made[:, 0].T.contiguous().to(x.dtype)
+        return self.resize[old, new]
 
     def pool(self, module: ChainedResidualPooling, x: Tensor) -> Tensor:
         """Of x after its ELU."""

@@ -171,8 +171,7 @@ class RefineNet(nn.Module):
 
     def forward(self, x: Tensor, sigma: Tensor, *, nearest: bool = False) -> Tensor:
         """s(x, σ). A σ that is none of `sigmas` is an error, or with `nearest` served by the level next to it."""
-        if x.ndim != 4 or x.shape[1] != self.channels:
-            raise ValueError(f"x must have shape (B, {self.channels}, H, W); got {tuple(x.shape)}")
+        self.check(x)
         level = self.level(sigma, x, nearest=nearest)
         height, width = x.shape[2:]
         h = F.pad(2 * x - 1, (0, width % 2, 0, height % 2), mode="replicate") if height % 2 or width % 2 else 2 * x - 1
@@ -186,6 +185,11 @@ class RefineNet(nn.Module):
         for refine, feature in zip(list(self.refine)[1:], features[2::-1], strict=True):
             h = refine([feature, h], level)
         return self.end(F.elu(self.norm(h, level)))[..., :height, :width]
+
+    def check(self, x: Tensor) -> None:
+        """Whether x is images that it can take."""
+        if x.ndim != 4 or x.shape[1] != self.channels:
+            raise ValueError(f"x must have shape (B, {self.channels}, H, W); got {tuple(x.shape)}")
 
     def level(self, sigma: Tensor, x: Tensor, *, nearest: bool = False) -> Tensor:
         """The index of σ in the ladder, for each sample of x, (B,).

@@ -19,6 +19,7 @@ from scorefield import data, kernels
 from scorefield.distributed import Group
 from scorefield.fast import RecordedUpdate, fast
 from scorefield.logs import Log
+from scorefield.networks import RefineNet
 from scorefield.progress import Bar, Track, silent
 from scorefield.recipes import OBJECTIVES, Recipe, network_of
 from scorefield.runs.folder import Run, Say, check_folder, locked, write_recipe
@@ -147,7 +148,7 @@ def batches(images: data.Images, recipe: Recipe, group: Group) -> Batch:
     draw = partial(data.batch, images, seed=recipe.seed, rank=group.rank, world=group.world, size=size)
     if group.device.type == "cuda" and images.pixels.nbytes < torch.cuda.mem_get_info(group.device)[0] / 4:
         resident = torch.tensor(images.pixels).to(group.device)
-        return lambda step: resident[torch.as_tensor(mine(step=step)).to(group.device)]
+        return lambda step: resident[torch.as_tensor(mine(step=step)).pin_memory().to(group.device, non_blocking=True)]
     return ahead(lambda step: torch.as_tensor(draw(step=step)), group.device)
 
 
@@ -171,7 +172,7 @@ def ahead(draw: Callable[[int], Tensor], device: torch.device) -> Batch:
 def _updates(run: Run, batch: Batch) -> Iterator[Update]:
     """The updates of the recipe, as this device and this number of processes want them."""
     recipe, group = run.recipe, run.group
-    fused = _bfloat16(recipe, group.device) and not recipe.compile and kernels.usable(run.network.sigmas)
+    fused = _fused(recipe, run.network)
     score: Score = fast(run.network) if fused else run.network
     losses = example_losses(
         torch.compile(run.network) if recipe.compile and group.device.type == "cuda" else score,
@@ -194,6 +195,12 @@ def _updates(run: Run, batch: Batch) -> Iterator[Update]:
 def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
     wanted = _bfloat16(recipe, device)
     return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else nullcontext
+
+
+def _fused(recipe: Recipe, network: RefineNet) -> bool:
+    """Whether to train by the fused kernels: in bfloat16, and by an objective that needs no second derivatives."""
+    wanted = recipe.objective == "denoising" and not recipe.compile and _bfloat16(recipe, network.sigmas.device)
+    return wanted and kernels.usable(network.sigmas)
 
 
 def _bfloat16(recipe: Recipe, device: torch.device) -> bool:

@@ -81,28 +81,35 @@ def test_frechet_distance_in_closed_form() -> None:
 
 
 def test_kernel_distance_by_brute_force() -> None:
+    """All pairs, and the jackknife over ten groups of 4 and of 5 or 4 points."""
     a, b = points(40, 3), points(44, 3, 1) + 0.5
 
     def mmd2(x: Tensor, y: Tensor) -> float:
         def k(u: Tensor, v: Tensor) -> float:
             return (float(u @ v) / 3 + 1) ** 3
 
-        m = len(x)
-        own = sum(k(x[i], x[j]) + k(y[i], y[j]) for i in range(m) for j in range(m) if i != j) / (m * (m - 1))
-        return own - 2 * sum(k(u, v) for u in x for v in y) / m**2
+        own = [np.mean([k(u, v) for i, u in enumerate(z) for j, v in enumerate(z) if i != j]) for z in (x, y)]
+        return float(own[0] + own[1] - 2 * np.mean([k(u, v) for u in x for v in y]))
 
-    each = [mmd2(a[i : i + 4], b[i : i + 4]) for i in range(0, 40, 4)]
     value, error = kernel_distance(a, b)
-    assert value == pytest.approx(np.mean(each))
-    assert error == pytest.approx(np.std(each, ddof=1) / math.sqrt(10))
+    assert value == pytest.approx(mmd2(a, b))
+    xs, ys = (np.array_split(np.arange(n), 10) for n in (40, 44))
+    left = [mmd2(a[np.setdiff1d(range(40), x)], b[np.setdiff1d(range(44), y)]) for x, y in zip(xs, ys, strict=True)]
+    assert error == pytest.approx(math.sqrt(0.9 * sum((value - np.mean(left)) ** 2 for value in left)))
 
 
-def test_kernel_distance_is_unbiased_and_its_error_honest() -> None:
-    """Of two sets of one law it is 0 on average, and its standard error is the scatter of many such values."""
-    found = [kernel_distance(points(200, 4, 2 * s), points(200, 4, 2 * s + 1)) for s in range(200)]
+@pytest.mark.parametrize("apart", [0.0, 0.5])
+def test_kernel_distance_is_unbiased_and_its_error_honest(apart: float) -> None:
+    """Of two sets of one law it is 0 on average. Its standard error is the scatter of many such values, or above it."""
+    found = [kernel_distance(points(200, 4, 2 * s), points(150, 4, 2 * s + 1) + apart) for s in range(100)]
     values, errors = np.array(found).T
-    assert abs(values.mean()) < 4 * values.std() / math.sqrt(200)
-    assert math.sqrt((errors**2).mean()) == pytest.approx(values.std(), rel=0.2)
+    scatter = values.std()
+    if apart == 0:
+        assert abs(values.mean()) < 4 * scatter / math.sqrt(100)
+        assert scatter < math.sqrt((errors**2).mean()) < 2 * scatter
+    else:
+        assert values.mean() > 10 * scatter / math.sqrt(100)
+        assert math.sqrt((errors**2).mean()) == pytest.approx(scatter, rel=0.25)
 
 
 @settings(deadline=None, max_examples=20)

@@ -33,8 +33,8 @@ def compared(samples: Measured, reference: Reference, *, device: torch.device | 
     elif min(len(samples.kept), len(reference.kept)) < 4:
         notes.append("no KID, precision and recall: fewer than 4 images")
     else:
-        numbers["kid"], numbers["kid_standard_error"] = kernel_distance(samples.kept, reference.kept)
         mine, real = samples.kept.to(device), reference.kept.to(device)
+        numbers["kid"], numbers["kid_standard_error"] = kernel_distance(mine, real)
         numbers["precision"], numbers["recall"] = precision_recall(mine, real)
         numbers["kept_n"] = [len(samples.kept), len(reference.kept)]
     if samples.classes is not None:

@@ -281,6 +281,19 @@ def test_other_data_are_compared_with_whole_and_changed_data_are_noticed(
         (trained.parent / "dots.npy").write_bytes(original)
 
 
+def test_a_model_of_cropped_images_is_compared_with_large_and_with_cropped_ones(tmp_path: Path) -> None:
+    large = dots(40, 3, (12, 12))
+    np.save(tmp_path / "large.npy", large)
+    np.save(tmp_path / "middle.npy", large[:, 2:10, 2:10])
+    options = "--crop 8 --image-size 8 --width 2 --levels 2 --held-out 0 --steps 1 --batch-size 4 --previews 0"
+    main(["train", "tiny", "--data", str(tmp_path / "large.npy"), "--out", str(tmp_path / "run"), *options.split()])
+    model = load(tmp_path / "run")
+    found = [training_images(model, str(tmp_path / name), ALONE)[0] for name in ("large.npy", "middle.npy")]
+    assert np.array_equal(found[0].pixels, found[1].pixels)
+    np.save(tmp_path / "small.npy", dots(5, 3, (6, 6)))
+    assert training_images(model, str(tmp_path / "small.npy"), ALONE)[0].shape == (1, 8, 8)
+
+
 def test_neighbors_of_another_size_in_inception_space(tmp_path: Path) -> None:
     np.save(tmp_path / "training.npy", dots(60, 6))
     np.save(tmp_path / "samples.npy", dots(5, 7, (9, 11, 3)))

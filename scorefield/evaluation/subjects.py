@@ -71,9 +71,19 @@ def training_images(
             if model is None or model.facts.get("imported_from"):
                 raise ValueError("say what to compare with: --data mnist, say, or --data FOLDER")
             return _own(model, track)
-        size = model.shape[1:] if model is not None else None
-        load = partial(data.load, image_size=size, crop=model.recipe.crop if model is not None else None, track=track)
-        return load(source), (_first(load(f"{source}:test")) if source in SETS else None)
+        return fitted(source), (_first(fitted(f"{source}:test")) if source in SETS else None)
+
+    def fitted(name: str) -> Images:
+        """As the training images were; images too small to be cropped are taken for cropped ones."""
+        if model is None:
+            return data.load(name, track=track)
+        load = partial(data.load, name, image_size=model.shape[1:], track=track)
+        try:
+            return load(crop=model.recipe.crop)
+        except ValueError:
+            if model.recipe.crop is None:
+                raise
+            return load()
 
     return group.main_first(found)
 

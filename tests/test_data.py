@@ -547,7 +547,7 @@ def test_a_folder_is_decoded_once(folder: Path, root: Path, monkeypatch: pytest.
         yield from items
 
     first = load(str(folder), track=track)
-    assert told == [(f"decoding {folder}", 20)]
+    assert told == [(f"reading {folder}", 20), (f"decoding {folder}", 20)]
     monkeypatch.setattr(folders, "decode", forbidden)
     again = load(str(folder))
     assert np.array_equal(again.pixels, pixels)
@@ -586,6 +586,28 @@ def test_whatever_changes_the_images_changes_the_key(folder: Path, root: Path, c
         assert np.array_equal(after.pixels, pixels)
     assert after.digest != before.digest
     assert cache_of(root) == [".json", ".json", ".npy", ".npy"]
+
+
+def test_the_same_files_elsewhere_are_not_decoded_again(
+    folder: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache knows images by their content: moved, copied, or touched, they are the same."""
+    pixels = fill(folder, 5)
+    load(str(folder))
+
+    def forbidden(path: Path) -> None:
+        raise AssertionError("decoded again")
+
+    monkeypatch.setattr(folders, "decode", forbidden)
+    folder.rename(tmp_path / "moved")
+    assert np.array_equal(load(str(tmp_path / "moved")).pixels, pixels)
+    for path in (tmp_path / "moved").iterdir():
+        os.utime(path, ns=(0, 0))
+    assert np.array_equal(load(str(tmp_path / "moved")).pixels, pixels)
+    for note in (root / "keys").iterdir():
+        note.write_text("half")  # of a process that was killed
+    assert np.array_equal(load(str(tmp_path / "moved")).pixels, pixels)
+    assert cache_of(root) == [".json", ".npy"]
 
 
 def test_two_folders_alike_in_names_sizes_and_times(tmp_path: Path) -> None:

@@ -7,13 +7,17 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from scorefield.data.cache import Row, prepared
 from scorefield.data.images import Images
 from scorefield.data.pictures import ENDINGS, Fit, decode, fitted
+from scorefield.data.places import folder_of
 from scorefield.progress import Track
+
+T = TypeVar("T")
 
 VERSION = 1
 """To be raised when the same files come to give other pixels, so that nobody is served the old ones."""
@@ -30,11 +34,8 @@ def folder_images(folder: Path, source: str, fit: Fit, *, track: Track[Any]) -> 
 
 
 def file_images(folder: Path, names: Sequence[str], source: str, fit: Fit, *, track: Track[Any]) -> Images:
-    """These files of a folder, decoded in parallel, once: the result is cached.
-
-    The cache's key is not the files' content, which would have to be read each time, but what changes with it: the
-    folder, the names, sizes and times of last change of the files, and the crop and the size.
-    """
+    """These files of a folder, decoded in parallel, once: the result is cached under their names and content, the crop
+    and the size, and found again when the folder has moved or its files were copied."""
 
     def read(k: int) -> Row:
         try:
@@ -43,18 +44,19 @@ def file_images(folder: Path, names: Sequence[str], source: str, fit: Fit, *, tr
             return f"{type(error).__name__}: {error}"
         return fitted(image, str(folder / names[k]), fit)
 
+    key = _content_key(folder, names, fit, track=track)
     rows = _in_order(read, len(names))
-    return prepared(_key(folder, names, fit), source, names, rows, track=track, what=f"decoding {folder}")
+    return prepared(key, source, names, rows, track=track, what=f"decoding {folder}")
 
 
-def _in_order(read: Callable[[int], Row], n: int) -> Iterator[Row]:
+def _in_order(read: Callable[[int], T], n: int) -> Iterator[T]:
     """read(0), ..., read(n − 1), computed by threads that are only a little ahead, so that few are in memory at once.
 
     Threads, since Pillow decodes and resizes outside Python's lock, and a new process would first import torch for
     seconds. Few threads, since the rest of the work holds the lock; and whole blocks, since small images take no longer
     than passing them on.
     """
-    waiting: deque[Future[list[Row]]] = deque()
+    waiting: deque[Future[list[T]]] = deque()
     workers = min(MOST_THREADS, os.cpu_count() or 1)
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, n, BLOCK):
@@ -79,7 +81,33 @@ def _names(folder: Path) -> list[str]:
     return sorted(names)
 
 
-def _key(folder: Path, names: Sequence[str], fit: Fit) -> str:
+def _content_key(folder: Path, names: Sequence[str], fit: Fit, *, track: Track[Any]) -> str:
+    """What the cache knows these images by. The files are not read each time to learn it: a note keeps it as long as
+    the folder and the names, sizes and times of last change of its files stay what they are."""
+    note = folder_of("keys") / _state_key(folder, names, fit)
+    try:
+        if len(known := note.read_text()) == 64:
+            return known
+    except (OSError, ValueError):
+        pass
+
+    def digest(k: int) -> str:
+        try:
+            return hashlib.sha256((folder / names[k]).read_bytes()).hexdigest()
+        except OSError:
+            return ""  # found broken later
+
+    key = hashlib.sha256(repr((VERSION, tuple(fit))).encode())
+    digests = track(_in_order(digest, len(names)), f"reading {folder}", len(names))
+    for name, found in zip(names, digests, strict=True):
+        key.update(repr((os.fsencode(name), found)).encode())
+    with suppress(OSError):  # without it, or with half of it, the next time only takes longer
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(key.hexdigest())
+    return key.hexdigest()
+
+
+def _state_key(folder: Path, names: Sequence[str], fit: Fit) -> str:
     key = hashlib.sha256(repr((VERSION, os.fsencode(folder.resolve()), tuple(fit))).encode())
     for name in names:
         key.update(repr((os.fsencode(name), *_changed(folder / name))).encode())

@@ -123,8 +123,6 @@ class RecordedUpdate:
         _warm_up(self._gradients)
         self._start_optimizer()
         self._graph = torch.cuda.CUDAGraph()
-        for parameter in self._parameters:
-            parameter.grad = None
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._result = self._gradients()
             self._step()

@@ -63,7 +63,8 @@ class Recipe:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the network's arithmetic; auto: bfloat16 on GPUs that have it, float32 elsewhere."""
     compile: bool = False
-    """Compile the network with torch.compile: faster on GPUs after minutes of compiling."""
+    """Compile the plain network with torch.compile, which takes minutes, for GPUs on which the fused kernels do not
+    work; where they do, they are faster."""
     deterministic: bool = False
     """Only kernels that give the same bits every time, so that resuming is exact on GPUs too: somewhat slower there."""
     micro_batch: int = 0

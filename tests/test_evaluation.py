@@ -152,7 +152,7 @@ def test_sorted_images_are_measured_as_shuffled_ones(small: Small) -> None:
     assert one.classes.result()[0] == pytest.approx(two.classes.result()[0], rel=0.1)
     value, error = kernel_distance(one.kept, two.kept)
     assert abs(value) < 4 * error
-    chosen = rows_of(_saved(by_class), None, 100, How(1, 1.0, False, 0), ALONE, batch_size=1)
+    chosen = rows_of(_saved(by_class), 100, ALONE)
     assert len(chosen) == 100
     numbers = {int(np.abs(classes - image).sum((1, 2, 3)).argmin()) for image in chosen[0:100]}
     assert numbers == set(range(10))
@@ -299,7 +299,9 @@ def test_neighbors_of_another_size_in_inception_space(tmp_path: Path) -> None:
     np.save(tmp_path / "samples.npy", dots(5, 7, (9, 11, 3)))
     call = ["--data", str(tmp_path / "training.npy"), "--out", str(tmp_path / "n.png"), "--space", "inception"]
     main(["neighbors", str(tmp_path / "samples.npy"), *call])
-    assert (tmp_path / "n.png").exists()
+    with Image.open(tmp_path / "n.png") as picture:  # a sample, the line, ten neighbours of its size
+        zoom = picture.height // (5 * 11 + 2)
+        assert picture.size == ((15 + 2 + 10 * 13 + 2) * zoom, (5 * 11 + 2) * zoom)
 
 
 def test_the_objective_alone_is_the_same_twice(trained: Path, tmp_path: Path) -> None:

@@ -23,6 +23,11 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"--seed must be a whole number from 0 to 2³² − 1; got {seed}")
+
+
 def prepare_file(out: Path, option: str = "--out") -> None:
     """What would stop the writing of this file at the work's end is found before its start."""
     if out.is_dir():
@@ -32,8 +37,7 @@ def prepare_file(out: Path, option: str = "--out") -> None:
 
 def prepare_folder(out: Path, seed: int = 0, *, option: str = "--out") -> None:
     """What would stop the work at its end is found before its start."""
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"--seed must be a whole number from 0 to 2³² − 1; got {seed}")
+    check_seed(seed)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from scorefield.cli.app import app, prepare_file, say, tracker, write_json
-from scorefield.cli.models import Sampler, how_of
+from scorefield.cli.models import Sampler, how_of, sampled
 
 if TYPE_CHECKING:
     from scorefield.checkpoint import Model
@@ -54,12 +54,12 @@ def evaluate(
         model = model_of(what, weights=sampler.weights, device=group.device)
         numbers: dict[str, Any] = {"what": what}
         if sampler.n:
-            if model is None:  # a name that means nothing is found now
-                rows_of(what, model, sampler.n, how_of(sampler, None), group, batch_size=1, track=track)
+            if model is None:  # opened now: a name that means nothing must not cost the reference's features first
+                rows = rows_of(what, sampler.n, group, track=track)
             network = group.main_first(partial(load_inception, device=group.device, track=track))
             reference, held_out = reference_for(model, data, network, group, track=track)
-            how = how_of(sampler, model)
-            rows = rows_of(what, model, sampler.n, how, group, batch_size=sampler.batch_size, track=track)
+            if model is not None:
+                rows = sampled(model, sampler, group, track=track)
             size = min(sampler.batch_size, 256 if group.device.type == "cuda" else 32)
             found = measured(rows, len(rows), network, group, batch_size=size, track=track, what=f"features of {what}")
             if group.main:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 import tyro
 
-from scorefield.cli.app import app, prepare_file, prepare_folder
+from scorefield.cli.app import app, check_seed, prepare_file, prepare_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from scorefield.checkpoint import Model
     from scorefield.data import pictures
     from scorefield.distributed import Group
-    from scorefield.evaluation import How
+    from scorefield.evaluation import How, Rows
+    from scorefield.progress import Track
     from scorefield.samplers import State
 
 
@@ -57,18 +58,23 @@ class Sampler:
             raise ValueError(f"--steps must be at least 1; got {self.steps}")
         if self.step_size is not None and not 0 < self.step_size < float("inf"):
             raise ValueError(f"--step-size must be a positive number; got {self.step_size}")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"--seed must be a whole number from 0 to 2³² − 1; got {self.seed}")
+        check_seed(self.seed)
 
 
-def how_of(sampler: Sampler, model: Model | None) -> How:
-    """The sampler's settings, where they are not given, the model's."""
+def how_of(sampler: Sampler, model: Model) -> How:
+    """The sampler's settings; where they are not given, the model's."""
     from scorefield.evaluation import How
-    from scorefield.recipes import Recipe
 
-    recipe = model.recipe if model is not None else Recipe()
+    recipe = model.recipe
     steps, step_size = sampler.steps or recipe.sample_steps, sampler.step_size or recipe.step_size
     return How(steps, step_size, sampler.denoise, sampler.seed, sampler.precision)
+
+
+def sampled(model: Model, sampler: Sampler, group: Group, *, track: Track[object]) -> Rows:
+    """The model's samples, which are kept on the disk, and drawn as far as they are missing there."""
+    from scorefield.evaluation import Pool
+
+    return Pool(model, how_of(sampler, model)).draw(sampler.n, group, batch_size=sampler.batch_size, track=track)
 
 
 @app.command
@@ -114,10 +120,11 @@ def drawn(
 
     mine = group.share(sampler.n)
     batches = [mine[k : k + sampler.batch_size] for k in range(0, len(mine), sampler.batch_size)]
-    total = (sampler.steps or model.recipe.sample_steps) * len(model.sigmas) + sampler.denoise
+    how = how_of(sampler, model)
+    total = how.steps * len(model.sigmas) + how.denoise
     keep = set(np.linspace(total, 0, frames, endpoint=False).round().astype(int).tolist()) - {0}
     kept: list[list[np.ndarray]] = [[] for _ in batches]
-    states = _states(model, sampler, batches, known)
+    states = _states(model, how, batches, known)
     for number, state in (track if group.main else silent)(states, "sampling", total * len(batches)):
         if state.step in keep:
             kept[number].append(to_bytes(state.x))
@@ -127,7 +134,7 @@ def drawn(
 
 
 def _states(
-    model: Model, sampler: Sampler, batches: list[range], known: tuple[Tensor, Tensor] | None
+    model: Model, how: How, batches: list[range], known: tuple[Tensor, Tensor] | None
 ) -> Iterator[tuple[int, State]]:
     """The states of one batch after the other, with the batch's number."""
     from scorefield.fast import for_sampling
@@ -135,16 +142,16 @@ def _states(
     from scorefield.noise import sample_seeds
 
     size = max(map(len, batches), default=1)
-    score = for_sampling(model.network, model.shape, size=size, precision=sampler.precision)
+    score = for_sampling(model.network, model.shape, size=size, precision=how.precision)
     for number, batch in enumerate(batches):
         states = generate(
             score,
             model.sigmas,
             model.shape,
-            sample_seeds(sampler.seed, batch),
-            step_size=sampler.step_size or model.recipe.step_size,
-            steps=sampler.steps or model.recipe.sample_steps,
-            denoise=sampler.denoise,
+            sample_seeds(how.seed, batch),
+            step_size=how.step_size,
+            steps=how.steps,
+            denoise=how.denoise,
             known=known,
         )
         for state in states:

@@ -9,7 +9,7 @@ import numpy as np
 import tyro
 
 from scorefield.cli.app import app, prepare_file, tracker, write_json
-from scorefield.cli.models import Sampler, how_of
+from scorefield.cli.models import Sampler, sampled
 
 if TYPE_CHECKING:
     from scorefield.data import Images
@@ -64,8 +64,10 @@ def neighbors(
         track = tracker(group)
         model = model_of(what, weights=sampler.weights, device=group.device)
         training, held_out = training_images(model, data, group, track=track)
-        how = how_of(sampler, model)
-        rows = rows_of(what, model, sampler.n, how, group, batch_size=sampler.batch_size, track=track)
+        if model is None:
+            rows = rows_of(what, sampler.n, group, track=track)
+        else:
+            rows = sampled(model, sampler, group, track=track)
         if not group.main:
             return
         samples = rows[: len(rows)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ def measured(
     group: Group,
     *,
     batch_size: int = 0,
-    track: Track[object] = silent,
+    track: Track[Any] = silent,
     what: str = "features",
 ) -> Measured:
     """The first n images through the network, in one pass shared by all processes of the group; each gets the result.
@@ -74,7 +74,6 @@ def measured(
     kept = []
     starts = range(mine.start, mine.stop, size)
     for start in track(starts, f"{what} (batches of {size})", len(starts)):
-        assert isinstance(start, int)
         part = range(start, min(start + size, mine.stop))
         features = network(torch.as_tensor(np.array(rows[part.start : part.stop])).to(group.device))
         statistics = statistics or Statistics.empty(features.shape[1], device=group.device)

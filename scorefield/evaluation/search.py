@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ def search(
     flips: bool = True,
     block: int = 1000,
     device: torch.device | str = "cpu",
-    track: Track[object] = silent,
+    track: Track[Any] = silent,
 ) -> Neighbors:
     """The k training images next to each of the images, as they are or mirrored (`flips`). Exact.
 
@@ -45,7 +46,6 @@ def search(
     def blocks() -> Iterator[tuple[int, Tensor]]:
         starts = range(0, len(training), block)
         for start in track(starts, f"searching {len(training)} images for neighbours", len(starts)):
-            assert isinstance(start, int)
             yield start, embedded(training[start : start + block])
 
     forms = [torch.cat([embedded(each) for each in images])]

@@ -20,7 +20,6 @@ from scorefield.data.images import Pixels
 from scorefield.data.named import SETS
 from scorefield.distributed import Group
 from scorefield.evaluation.features import Extractor, Rows, places_of
-from scorefield.evaluation.pool import How, Pool
 from scorefield.evaluation.reference import Reference, is_statistics_file, reference_of, statistics_file
 from scorefield.progress import Track, silent
 from scorefield.runs.train import data_of
@@ -38,12 +37,8 @@ def model_of(name: str, *, weights: Weights | None, device: torch.device) -> Mod
     return load(path, weights=weights, device=device)
 
 
-def rows_of(
-    name: str, model: Model | None, n: int, how: How, group: Group, *, batch_size: int, track: Track[object] = silent
-) -> Rows:
-    """n samples of the model; or without one, n images of that name, drawn at random, or all if they are fewer."""
-    if model is not None:
-        return Pool(model, how).draw(n, group, batch_size=batch_size, track=track)
+def rows_of(name: str, n: int, group: Group, *, track: Track[object] = silent) -> Rows:
+    """n images of that source, drawn at random, or all if they are fewer."""
     pixels = group.main_first(partial(data.load, name, track=track)).pixels
     return pixels if n >= len(pixels) else Chosen(pixels, (places_of(len(pixels)) < n).nonzero().flatten().numpy())
 

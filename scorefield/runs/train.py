@@ -174,8 +174,10 @@ def _updates(run: Run, batch: Batch) -> Iterator[Update]:
     recipe, group = run.recipe, run.group
     fused = _fused(recipe, run.network)
     score: Score = fast(run.network) if fused else run.network
+    if recipe.compile and group.device.type == "cuda":
+        score = torch.compile(run.network)
     losses = example_losses(
-        torch.compile(run.network) if recipe.compile and group.device.type == "cuda" else score,
+        score,
         run.network.sigmas,
         objective=OBJECTIVES[recipe.objective],
         flip=recipe.flip,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,26 +11,27 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from scorefield.kernels import Beside
+
 PROGRAMS = 264
 """That sum the bias's gradient, at most; their sums are then added up in one order."""
 
 
-@triton.jit
-def _add(a_ptr, b_ptr, bias_ptr, out_ptr, n, C, ELU: tl.constexpr, BLOCK: tl.constexpr):
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = place < n
+@triton.jit(do_not_specialize=["pixels", "elu"])
+def _add(a_ptr, b_ptr, bias_ptr, out_ptr, pixels, C, elu, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    channel = tl.arange(0, COLUMNS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    mask = (row < pixels)[:, None] & (channel < C)[None, :]
+    place = row[:, None] * C + channel[None, :]
     y = tl.load(a_ptr + place, mask=mask, other=0.0).to(tl.float32)
     y += tl.load(b_ptr + place, mask=mask, other=0.0).to(tl.float32)
-    y += tl.load(bias_ptr + place % C, mask=mask, other=0.0)
-    if ELU:
-        y = tl.where(y > 0, y, tl.exp(tl.minimum(y, 0.0)) - 1.0)
+    y += tl.load(bias_ptr + channel, mask=channel < C, other=0.0)[None, :]
+    y = tl.where((y > 0) | (tl.zeros_like(channel) + elu == 0)[None, :], y, tl.exp(tl.minimum(y, 0.0)) - 1.0)
     tl.store(out_ptr + place, y.to(out_ptr.dtype.element_ty), mask=mask)
 
 
-@triton.jit
-def _backward(
-    grad_ptr, z_ptr, out_ptr, sums_ptr, pixels, C, ELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):
+@triton.jit(do_not_specialize=["pixels", "elu"])
+def _backward(grad_ptr, z_ptr, out_ptr, sums_ptr, pixels, C, elu, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """The gradient before the ELU, whose derivative is 1 or z + 1, and this program's part of its sum over pixels."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     channel = tl.arange(0, COLUMNS)
@@ -39,40 +41,45 @@ def _backward(
         mask = (row < pixels)[:, None] & (channel < C)[None, :]
         place = row[:, None] * C + channel[None, :]
         grad = tl.load(grad_ptr + place, mask=mask, other=0.0).to(tl.float32)
-        if ELU:
-            z = tl.load(z_ptr + place, mask=mask, other=0.0).to(tl.float32)
-            grad = tl.where(z > 0, grad, grad * (z + 1.0))
-            tl.store(out_ptr + place, grad.to(out_ptr.dtype.element_ty), mask=mask)
+        changed = mask & (tl.zeros_like(channel) + elu > 0)[None, :]
+        z = tl.load(z_ptr + place, mask=changed, other=1.0).to(tl.float32)
+        grad = tl.where(z > 0, grad, grad * (z + 1.0))
+        tl.store(out_ptr + place, grad.to(out_ptr.dtype.element_ty), mask=changed)
         total += tl.sum(grad, 0)
     tl.store(sums_ptr + program * C + channel, total, mask=channel < C)
 
 
 class _Add(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor, elu: bool) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor, elu: bool, beside: Beside) -> Tensor:  # noqa: ANN401
         a = a.contiguous(memory_format=torch.channels_last)
         b = b.contiguous(memory_format=torch.channels_last)
         out = torch.empty_like(a, memory_format=torch.channels_last)
-        _add[(triton.cdiv(a.numel(), 2048),)](a, b, bias, out, a.numel(), a.shape[1], ELU=elu, BLOCK=2048)
+        c = a.shape[1]
+        pixels, columns = a.numel() // c, triton.next_power_of_2(c)
+        rows = max(1, 2048 // columns)
+        _add[(triton.cdiv(pixels, rows),)](a, b, bias, out, pixels, c, int(elu), ROWS=rows, COLUMNS=columns)
         ctx.save_for_backward(*([out] if elu else []))
-        ctx.b_dtype = b.dtype
+        ctx.b_dtype, ctx.beside = b.dtype, beside
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         grad = grad.contiguous(memory_format=torch.channels_last)
-        z = ctx.saved_tensors[0] if ctx.saved_tensors else None
-        out = grad if z is None else torch.empty_like(grad, memory_format=torch.channels_last)
+        elu = bool(ctx.saved_tensors)
+        z, out = (ctx.saved_tensors[0], torch.empty_like(grad)) if elu else (grad, grad)
         c = grad.shape[1]
         pixels, columns = grad.numel() // c, triton.next_power_of_2(c)
         rows = max(1, 4096 // columns)
         programs = min(PROGRAMS, triton.cdiv(pixels, rows))
         sums = torch.empty(programs, c, device=grad.device, dtype=torch.float32)
-        _backward[(programs,)](grad, z, out, sums, pixels, c, ELU=z is not None, ROWS=rows, COLUMNS=columns)
-        return out, out.to(ctx.b_dtype), sums.sum(0), None
+        _backward[(programs,)](grad, z, out, sums, pixels, c, int(elu), ROWS=rows, COLUMNS=columns)
+        with ctx.beside(sums):
+            d_bias = sums.sum(0)
+        return out, out.to(ctx.b_dtype), d_bias, None, None
 
 
-def add(a: Tensor, b: Tensor, bias: Tensor, *, elu: bool = False) -> Tensor:
-    """a + b + bias, of a's type; a and b (B, C, H, W), channels-last, bias (C,) in float32."""
-    return _Add.apply(a, b, bias, elu)
+def add(a: Tensor, b: Tensor, bias: Tensor, *, elu: bool = False, beside: Beside = nullcontext) -> Tensor:
+    """a + b + bias, of a's type; a and b (B, C, H, W), channels-last, bias (C,) in float32. `beside`: see norm."""
+    return _Add.apply(a, b, bias, elu, beside)

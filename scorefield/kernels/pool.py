@@ -18,35 +18,35 @@ ROWS = 8
 
 
 @triton.jit
-def _row(x_ptr, sample, y, H, W, C, column, channel):
+def _row(x_ptr, y, H, W, C, column, channel):
     """Sums over five neighbours in row y, (columns, channels)."""
     total = tl.zeros([column.shape[0], channel.shape[0]], tl.float32)
     for shift in tl.static_range(5):
         at = column + (shift - 2)
         row = tl.zeros_like(column) + y
         mask = ((at >= 0) & (at < W) & (row >= 0) & (row < H))[:, None] & (channel < C)[None, :]
-        place = ((sample * H + y) * W + at[:, None]) * C + channel[None, :]
+        place = (y * W + at[:, None]) * C + channel[None, :]
         total += tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32)
     return total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["H", "W"])
 def _pool(x_ptr, out_ptr, H, W, C, ROWS: tl.constexpr, WIDE: tl.constexpr, CHANNELS: tl.constexpr):
     """ROWS rows of one sample, CHANNELS channels: a window of five row sums moves down the image."""
-    sample = tl.program_id(0).to(tl.int64)
+    begin = tl.program_id(0).to(tl.int64) * H * W * C
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     column = tl.arange(0, WIDE)
     first = tl.program_id(2) * ROWS
-    a = _row(x_ptr, sample, first - 2, H, W, C, column, channel)
-    b = _row(x_ptr, sample, first - 1, H, W, C, column, channel)
-    c = _row(x_ptr, sample, first, H, W, C, column, channel)
-    d = _row(x_ptr, sample, first + 1, H, W, C, column, channel)
-    for k in tl.static_range(ROWS):
-        y = first + k
-        e = _row(x_ptr, sample, y + 2, H, W, C, column, channel)
-        mask = ((column < W) & (tl.zeros_like(column) + y < H))[:, None] & (channel < C)[None, :]
-        place = ((sample * H + y) * W + column[:, None]) * C + channel[None, :]
-        tl.store(out_ptr + place, ((a + b + c + d + e) / 25).to(out_ptr.dtype.element_ty), mask=mask)
+    a = tl.zeros([WIDE, CHANNELS], tl.float32)
+    b = tl.zeros([WIDE, CHANNELS], tl.float32)  # of its own: the compiler takes names of one value for one variable
+    c = tl.zeros([WIDE, CHANNELS], tl.float32)
+    d = tl.zeros([WIDE, CHANNELS], tl.float32)
+    for y in range(first - 2, first + ROWS + 2):  # not unrolled, which would take ten times as long to compile
+        e = _row(x_ptr + begin, y, H, W, C, column, channel)
+        made = tl.zeros_like(column) + (y - 2)
+        mask = ((column < W) & (made >= first) & (made < H))[:, None] & (channel < C)[None, :]
+        place = ((y - 2) * W + column[:, None]) * C + channel[None, :]
+        tl.store(out_ptr + begin + place, ((a + b + c + d + e) / 25).to(out_ptr.dtype.element_ty), mask=mask)
         a, b, c, d = b, c, d, e
 
 
@@ -72,15 +72,14 @@ class _Pool(torch.autograd.Function):
         return _pooled(grad)
 
 
-@triton.jit
-def _halve(x_ptr, out_ptr, n, W, C, BACKWARDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Entry by entry of the half-sized image (B, H/2, W/2, C): the mean of four, or a quarter of it to each of them."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = place < n
-    channel = place % C
-    column = place // C % W
-    row = place // C // W
-    first = ((2 * row) * (2 * W) + 2 * column) * C + channel
+@triton.jit(do_not_specialize=["W"])
+def _halve(x_ptr, out_ptr, W, C, BACKWARDS: tl.constexpr, BLOCK: tl.constexpr):
+    """A row of the half-sized image (B, H/2, W/2, C): means of four, or a quarter of each entry to each of the four."""
+    row = tl.program_id(0).to(tl.int64)
+    entry = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = entry < W * C
+    place = row * W * C + entry
+    first = 4 * row * W * C + 2 * (entry // C) * C + entry % C
     below = first + 2 * W * C
     if BACKWARDS:
         quarter = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32) / 4
@@ -104,7 +103,7 @@ class _Halve(torch.autograd.Function):
         b, c, height, width = x.shape
         size = (b, c, height // 2, width // 2)
         out = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-        _halve[(triton.cdiv(out.numel(), 1024),)](x, out, out.numel(), width // 2, c, BACKWARDS=False, BLOCK=1024)
+        _halve[b * height // 2, triton.cdiv(width // 2 * c, 512)](x, out, width // 2, c, BACKWARDS=False, BLOCK=512)
         return out
 
     @staticmethod
@@ -114,7 +113,7 @@ class _Halve(torch.autograd.Function):
         b, c, height, width = grad.shape
         size = (b, c, 2 * height, 2 * width)
         out = torch.empty(size, dtype=grad.dtype, device=grad.device, memory_format=torch.channels_last)
-        _halve[(triton.cdiv(grad.numel(), 1024),)](grad, out, grad.numel(), width, c, BACKWARDS=True, BLOCK=1024)
+        _halve[b * height, triton.cdiv(width * c, 512)](grad, out, width, c, BACKWARDS=True, BLOCK=512)
         return out
 
 

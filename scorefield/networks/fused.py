@@ -1,14 +1,20 @@
-"""RefineNet's forward pass with fused kernels, in bfloat16, for GPUs. The same weights, the same function.
+"""RefineNet's forward pass with fused kernels, in 16 bit, for GPUs. The same weights, the same function.
 
-What differs from refinenet.py, which is the reference: activations are bfloat16 and channels-last; each normalisation
-goes with its ELU and with the bias of the convolution before it; residual sums go with the biases they wait for. The
-first convolution is float32, since the noise of the last levels is smaller than bfloat16's steps near 1, and the last
-one TF32.
+What differs from refinenet.py, which is the reference: activations are float16 (or bfloat16) and channels-last; each
+normalisation goes with its ELU and with the bias of the convolution before it; residual sums go with the biases they
+wait for. The first convolution is float32, since the noise of the last levels is smaller than 16 bit's steps near 1,
+and the last one TF32.
+
+float16 has three more binary digits than bfloat16 but less room, so gradients inside the network are multiplied by a
+power of two, which each backward pass chooses by the largest gradient that comes to it.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import reduce
 from typing import Any
 
 import torch
@@ -29,25 +35,40 @@ from scorefield.networks.refinenet import (
     ResidualConvUnits,
 )
 
-Weights = dict[nn.Module, Tensor]
+LARGEST = -2
+"""Gradients are scaled so that the largest of the network's output lies between 2⁻³ and 2⁻². Seen with the paper's
+networks: inside, the largest is about as large; of the weights, which sum over pixels and batch, a thousand times."""
 
 
 class _Aside:
-    """A second stream for the gradients of weights, which nothing waits for until the end."""
+    """A second stream for the gradients of parameters, which nothing waits for until the end."""
+
+    LAG = 4
+    """Pieces of work that it may be behind. What they read is kept so long, which takes memory."""
 
     def __init__(self) -> None:
         self.stream = torch.cuda.Stream()
-        self.kept: tuple[Tensor, ...] = ()
-        """What the work on it reads: not to be freed before that is done."""
+        self.pending: deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = deque()
+
+    @contextmanager
+    def work(self, *read: Tensor) -> Iterator[None]:
+        """Inside, what is launched runs beside what comes next. `read`: tensors not to be freed before it is done."""
+        while len(self.pending) >= self.LAG:
+            torch.cuda.current_stream().wait_event(self.pending[0][0])
+            self.pending.popleft()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+            self.pending.append((self.stream.record_event(), read))
 
     def join(self) -> None:
-        if self.kept:
-            torch.cuda.current_stream().wait_stream(self.stream)
-        self.kept = ()
+        """All of it is done before what comes next."""
+        torch.cuda.current_stream().wait_stream(self.stream)
+        self.pending.clear()
 
 
 class _Conv(torch.autograd.Function):
-    """A convolution whose weight's gradient is computed beside what comes next, at most one of them at a time."""
+    """A convolution whose weight's gradient is computed beside what comes next."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, module: nn.Conv2d, aside: _Aside | None) -> Tensor:  # noqa: ANN401
@@ -65,61 +86,99 @@ class _Conv(torch.autograd.Function):
         wanted = [*ctx.needs_input_grad[:2], False]
         if aside is None or not all(wanted[:2]):
             return *gradient(grad, x, weight, *ctx.how, wanted)[:2], None, None
-        aside.join()
-        aside.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside.stream):
+        with aside.work(x, grad):
             of_weight = gradient(grad, x, weight, *ctx.how, [False, True, False])[1]
-        aside.kept = (x, grad, of_weight)
         return gradient(grad, x, weight, *ctx.how, [True, False, False])[0], of_weight, None, None
 
 
-class _Cast(torch.autograd.Function):
-    """All weights to 16 bit and all their gradients back, in a few launches."""
+class _Scale:
+    """By what the gradients of one call are multiplied: known when its backward pass begins."""
+
+    value: Tensor
+
+
+class _Outside(torch.autograd.Function):
+    """Nothing forwards. Backwards, gradients that leave the network's output get their scale."""
 
     @staticmethod
-    def forward(ctx: Any, aside: _Aside | None, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401
-        ctx.aside = aside
-        cast = [torch.empty_like(w, dtype=dtype) for w in weights]
-        torch._foreach_copy_(cast, list(weights))
-        return tuple(cast)
+    def forward(ctx: Any, y: Tensor, scale: _Scale) -> Tensor:  # noqa: ANN401
+        ctx.scale = scale
+        return y.view_as(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        exponent = torch.frexp(grad.abs().amax())[1]
+        ctx.scale.value = torch.exp2((LARGEST - exponent).clamp(-100, 100).float())
+        return grad * ctx.scale.value, None
+
+
+class _Inside(torch.autograd.Function):
+    """Parameters as they are used inside, the first `many` of them in 16 bit; their gradients in float32, unscaled.
+
+    All in a few launches.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        scale: _Scale,
+        aside: _Aside | None,
+        dtype: torch.dtype,
+        many: int,
+        *parameters: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.scale, ctx.aside, ctx.many = scale, aside, many
+        cast = [torch.empty_like(p, dtype=dtype) for p in parameters[:many]]
+        torch._foreach_copy_(cast, list(parameters[:many]))
+        return *cast, *(p.view_as(p) for p in parameters[many:])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         if ctx.aside is not None:
             ctx.aside.join()
-        whole = [torch.empty_like(grad, dtype=torch.float32) for grad in grads]
-        torch._foreach_copy_(whole, list(grads))
-        return None, None, *whole
+        inverse, cast = 1 / ctx.scale.value, list(grads[: ctx.many])
+        whole = [torch.empty_like(grad, dtype=torch.float32) for grad in cast]
+        torch._foreach_copy_(whole, cast)
+        torch._foreach_mul_(whole, inverse)
+        return None, None, None, None, *whole, *torch._foreach_mul(list(grads[ctx.many :]), inverse)
 
 
 class Fused:
     """A score s(x, σ) with the weights of `network`, which must be on a GPU, channels-last.
 
-    `dtype`: bfloat16, or float16, which has three more digits but no room for gradients.
+    `dtype`: float16, or bfloat16, which has room for activations beyond 65,504 but three digits less.
     """
 
-    def __init__(self, network: RefineNet, *, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(self, network: RefineNet, *, dtype: torch.dtype = torch.float16) -> None:
         self.network, self.dtype = network, dtype
-        self._convs = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
-        self._inner = [m for m in self._convs if m is not network.begin and m is not network.end]
+        outer = network.begin.weight, network.end.weight
+        inner = [
+            m.weight for m in network.modules() if isinstance(m, nn.Conv2d) and all(m.weight is not w for w in outer)
+        ]
+        known = {id(weight) for weight in inner}
+        self._many = len(inner)
+        self._parameters = [*inner, *(p for p in network.parameters() if id(p) not in known)]
         self._resize: dict[tuple[int, int], Tensor] = {}
         self._aside = _Aside() if network.sigmas.is_cuda else None
 
     def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
         network = self.network
         network.check(x)
-        level = network.level(sigma, x)
-        level = level.contiguous()
-        weights: Weights = dict(zip(self._inner, self._cast(), strict=True))
-        call = _Call(weights, level, self._resize, self.dtype, self._aside)
+        level = network.level(sigma, x).contiguous()
+        scale = _Scale()
+        inside = _Inside.apply(scale, self._aside, self.dtype, self._many, *self._parameters)  # type: ignore[no-untyped-call]
+        call = _Call(dict(zip(self._parameters, inside, strict=True)), level, self._resize, self.dtype, self._aside)
         height, width = x.shape[2:]
         h = 2 * x - 1
+        if h.requires_grad:
+            h.register_hook(lambda grad: grad / scale.value)
         if height % 2 or width % 2:
             h = F.pad(h, (0, width % 2, 0, height % 2), mode="replicate")
         h = h.contiguous(memory_format=torch.channels_last)
         with _convolutions(allow_tf32=False):
-            h = network.begin(h).to(self.dtype)
+            h = call.outer(network.begin, h).to(self.dtype)
         features = []
         for k, block in enumerate(network.blocks):
             assert isinstance(block, ResidualBlock)
@@ -131,10 +190,8 @@ class Fused:
             h = call.refine(refine, feature, h)  # type: ignore[arg-type]
         h, _ = call.norm(network.norm, h, dtype=torch.float32)
         with _convolutions(allow_tf32=True):
-            return network.end(h)[..., :height, :width]
-
-    def _cast(self) -> tuple[Tensor, ...]:
-        return _Cast.apply(self._aside, self.dtype, *(conv.weight for conv in self._inner))  # type: ignore[no-untyped-call]
+            y = call.outer(network.end, h)[..., :height, :width]
+            return _Outside.apply(y, scale)  # type: ignore[no-untyped-call]
 
 
 def _convolutions(*, allow_tf32: bool) -> AbstractContextManager[None]:
@@ -145,17 +202,22 @@ def _convolutions(*, allow_tf32: bool) -> AbstractContextManager[None]:
 
 
 class _Call:
-    """One forward pass: weights in 16 bit, and each sample's level."""
+    """One forward pass: `of` each parameter what stands for it inside, and each sample's level."""
 
     def __init__(
         self,
-        weights: Weights,
+        of: dict[Tensor, Tensor],
         level: Tensor,
         resize: dict[tuple[int, int], Tensor],
         dtype: torch.dtype,
         aside: _Aside | None,
     ) -> None:
-        self.weights, self.level, self.resize, self.dtype, self.aside = weights, level, resize, dtype, aside
+        self.of, self.level, self.resize, self.dtype, self.aside = of, level, resize, dtype, aside
+        self.beside = nullcontext if aside is None else aside.work
+
+    def bias(self, *convs: nn.Module) -> Tensor:
+        """The sum of their biases."""
+        return reduce(torch.add, (self.of[conv.bias] for conv in convs))  # type: ignore[index]
 
     def norm(
         self,
@@ -168,25 +230,26 @@ class _Call:
     ) -> tuple[Tensor, Tensor]:
         """The normalised x, and x for its other uses."""
         assert isinstance(module, CondInstanceNorm)
-        tables = module.gamma, module.alpha, module.beta
-        return norm(x, bias, *tables, self.level, elu=elu, dtype=dtype or self.dtype)
+        gamma, alpha, beta = (self.of[table] for table in (module.gamma, module.alpha, module.beta))
+        return norm(x, bias, gamma, alpha, beta, self.level, elu=elu, dtype=dtype or self.dtype, beside=self.beside)
 
     def conv(self, module: nn.Module, x: Tensor) -> Tensor:
         """Without its bias, which the caller passes on."""
         assert isinstance(module, nn.Conv2d)
-        return _Conv.apply(x, self.weights[module], module, self.aside)  # type: ignore[no-untyped-call]
+        return _Conv.apply(x, self.of[module.weight], module, self.aside)  # type: ignore[no-untyped-call]
+
+    def outer(self, module: nn.Conv2d, x: Tensor) -> Tensor:
+        """In float32, with its bias."""
+        return F.conv2d(x, self.of[module.weight], self.bias(module), module.stride, module.padding)
 
     def residual(self, block: ResidualBlock, x: Tensor) -> Tensor:
         h, x = self.norm(block.norm1, x)
-        h, _ = self.norm(block.norm2, self.conv(block.conv1, h), block.conv1.bias)
+        h, _ = self.norm(block.norm2, self.conv(block.conv1, h), self.bias(block.conv1))
         h = self.conv(block.conv2, h)
-        bias = block.conv2.bias
-        assert bias is not None
         if isinstance(block.shortcut, nn.Conv2d):
-            assert block.shortcut.bias is not None
-            h = add(h, self.conv(block.shortcut, x), bias + block.shortcut.bias)
+            h = add(h, self.conv(block.shortcut, x), self.bias(block.conv2, block.shortcut), beside=self.beside)
         else:
-            h = add(h, x, bias)
+            h = add(h, x, self.bias(block.conv2), beside=self.beside)
         return halve(h) if block.subsample else h
 
     def units(self, module: nn.Module, x: Tensor) -> Tensor:
@@ -203,8 +266,7 @@ class _Call:
         coarse = self.conv(module.convs[1], self.norm(module.norms[1], coarse, elu=False)[0])
         if coarse.shape != fine.shape:
             coarse = self.resized(coarse, fine.shape[2:])
-        first, second = (conv.bias for conv in module.convs)
-        return add(fine, coarse, first + second, elu=True)  # type: ignore[operator]
+        return add(fine, coarse, self.bias(*module.convs), elu=True, beside=self.beside)
 
     def resized(self, x: Tensor, size: torch.Size) -> Tensor:
         """Bilinear, as products with a matrix for each direction: fast backwards too, and without atomics."""

@@ -173,7 +173,8 @@ def _updates(run: Run, batch: Batch) -> Iterator[Update]:
     """The updates of the recipe, as this device and this number of processes want them."""
     recipe, group = run.recipe, run.group
     fused = _fused(recipe, run.network)
-    score: Score = fast(run.network) if fused else run.network
+    dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float16
+    score: Score = fast(run.network, dtype=dtype) if fused else run.network
     if recipe.compile and group.device.type == "cuda":
         score = torch.compile(run.network)
     losses = example_losses(
@@ -200,8 +201,8 @@ def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], AbstractCont
 
 
 def _fused(recipe: Recipe, network: RefineNet) -> bool:
-    """Whether to train by the fused kernels: in bfloat16, and by an objective that needs no second derivatives."""
-    wanted = recipe.objective == "denoising" and not recipe.compile and _bfloat16(recipe, network.sigmas.device)
+    """Whether to train by the fused kernels: in 16 bit, and by an objective that needs no second derivatives."""
+    wanted = recipe.objective == "denoising" and not recipe.compile and recipe.precision != "float32"
     return wanted and kernels.usable(network.sigmas)
 
 
@@ -265,5 +266,5 @@ def _log(run: Run, numbers: dict[str, float], began: float, clock: tuple[float, 
 
 def _not_finite(step: int, saved: Path | None) -> FloatingPointError:
     good = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
-    cure = "lower --learning-rate, or add --warmup 1000 or --clip 1, and --resume"
+    cure = "lower --learning-rate, or add --warmup 1000, --clip 1 or on a GPU --precision bfloat16, and --resume"
     return FloatingPointError(f"the loss is not finite at step {step}; {good} ({cure})")

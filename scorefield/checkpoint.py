@@ -23,6 +23,7 @@ from torch import Tensor
 from scorefield.files import new_file
 from scorefield.networks import RefineNet
 from scorefield.recipes import Recipe, ladder_of, network_of
+from scorefield.shipped import find
 from scorefield.version import __version__
 
 FORMAT = 1
@@ -142,16 +143,13 @@ def save_model(
 
 
 def load(path: Path | str, *, weights: Weights | None = None, device: torch.device | str = "cpu") -> Model:
-    """A model from a file, or the newest whole one of a run folder.
+    """A model from a file, or the newest whole one of a run folder, or the shipped one of that name (`mnist-small`).
 
     `weights`: raw or ema, where the file holds both; by default the moving average, if there is one.
     """
-    path = Path(path)
-    path, (tensors, metadata) = newest_whole(model_files(path), path) if path.is_dir() else (path, read(path))
-    if metadata.get("kind") != "scorefield model":
-        raise ValueError(f"{path} is no scorefield model (released checkpoints become one with: scorefield import)")
+    path, tensors, metadata = read_model(path)
     recipe = recipe_from_json(metadata["recipe"])
-    held = tuple(kind for kind in ("raw", "ema") if any(name.startswith(f"{kind}/") for name in tensors))
+    held = held_by(tensors)
     chosen = weights or held[-1]
     if chosen not in held:
         raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={chosen}")
@@ -163,7 +161,22 @@ def load(path: Path | str, *, weights: Weights | None = None, device: torch.devi
     facts = {name: value for name, value in metadata.items() if name not in known}
     network = network.to(device).eval().requires_grad_(False)
     step, digest = int(metadata["step"]), metadata["sha256"]
-    return Model(network, recipe, shape, step, chosen, held, facts, digest)  # type: ignore[arg-type]
+    return Model(network, recipe, shape, step, chosen, held, facts, digest)
+
+
+def read_model(name: Path | str) -> tuple[Path, dict[str, Tensor], dict[str, str]]:
+    """The model file that is meant by a path or a shipped model's name, its tensors and its metadata."""
+    path = find(name)
+    path, (tensors, metadata) = newest_whole(model_files(path), path) if path.is_dir() else (path, read(path))
+    if metadata.get("kind") != "scorefield model":
+        raise ValueError(f"{path} is no scorefield model (released checkpoints become one with: scorefield import)")
+    return path, tensors, metadata
+
+
+def held_by(tensors: Mapping[str, Tensor]) -> tuple[Weights, ...]:
+    """Which weights these are: raw ones, averaged ones, or both."""
+    kinds: tuple[Weights, ...] = ("raw", "ema")
+    return tuple(kind for kind in kinds if any(name.startswith(f"{kind}/") for name in tensors))
 
 
 def recipe_from_json(text: str) -> Recipe:

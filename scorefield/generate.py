@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from scorefield.constraints import known_pixels
-from scorefield.noise import SampleNoise
+from scorefield.images import to_bytes
+from scorefield.noise import SampleNoise, sample_seeds
+from scorefield.progress import Track, silent
 from scorefield.samplers import Constraint, State, annealed_langevin, unconstrained
 from scorefield.score import Score
 
@@ -45,3 +49,42 @@ def generate(
         randn_like=noise.randn_like,
         denoise=denoise,
     )
+
+
+def drawn(
+    score: Score,
+    sigmas: Tensor,
+    shape: tuple[int, int, int],
+    numbers: range,
+    *,
+    seed: int,
+    step_size: float,
+    steps: int,
+    batch_size: int,
+    denoise: bool = False,
+    known: tuple[Tensor, Tensor] | None = None,
+    frames: int = 1,
+    track: Track[tuple[int, State]] = silent,
+    what: str = "sampling",
+) -> np.ndarray:
+    """Samples of these numbers as bytes (N, frames, H, W, C), the last frame being the end of the sampling.
+
+    Number k depends on (seed, k) alone. There are fewer frames where the sampler has fewer states.
+    """
+    batches = [numbers[k : k + batch_size] for k in range(0, len(numbers), batch_size)]
+    total = steps * len(sigmas) + denoise
+    keep = set(np.linspace(total, 0, frames, endpoint=False).round().astype(int).tolist()) - {0}
+    kept: list[list[np.ndarray]] = [[] for _ in batches]
+    one = partial(generate, score, sigmas, shape, step_size=step_size, steps=steps, denoise=denoise, known=known)
+
+    def states() -> Iterator[tuple[int, State]]:
+        for number, batch in enumerate(batches):
+            for state in one(sample_seeds(seed, batch)):
+                yield number, state
+
+    for number, state in track(states(), what, total * len(batches)):
+        if state.step in keep:
+            kept[number].append(to_bytes(state.x))
+    channels, height, width = shape
+    empty = np.empty((0, len(keep), height, width, channels), np.uint8)
+    return np.concatenate([empty, *(np.stack(each, axis=1) for each in kept)])

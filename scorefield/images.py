@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,9 @@ from scorefield.files import new_file
 
 if TYPE_CHECKING:  # Pillow is imported where it is used
     from PIL import Image
+
+FRAMES = 60
+"""At most so many in a GIF of a sampler's states."""
 
 
 def to_float(pixels: np.ndarray) -> Tensor:
@@ -64,6 +68,13 @@ def zoom_for(pixels: np.ndarray, *, target: int = 600) -> int:
     return max(1, target // max(pixels.shape[:2]))
 
 
+def png(pixels: np.ndarray) -> bytes:
+    """An image (H, W, C) as the bytes of a PNG file."""
+    file = io.BytesIO()
+    as_picture(pixels).save(file, format="PNG")
+    return file.getvalue()
+
+
 def save_png(path: Path, pixels: np.ndarray, *, zoom: int = 1) -> None:
     """Write an image (H, W, C); an interrupted write leaves what was there before."""
     with new_file(path, tidy=False) as file:
@@ -76,10 +87,45 @@ def save_npy(path: Path, pixels: np.ndarray) -> None:
         np.save(file, pixels)
 
 
-def save_gif(path: Path, frames: Iterable[np.ndarray], *, zoom: int = 1, seconds: float = 6.0) -> None:
-    """Write images (H, W, C) as an endless animation that rests on its last frame."""
+def gif(frames: Iterable[np.ndarray], *, zoom: int = 1, seconds: float = 6.0) -> bytes:
+    """Images (H, W, C) as the bytes of a GIF file: an endless animation that rests on its last frame."""
     first, *others = [as_picture(frame, zoom=zoom) for frame in frames]
     each = max(20, round(1000 * seconds / (len(others) + 1)))
-    durations = [each] * len(others) + [2000]
+    durations, file = [each] * len(others) + [2000], io.BytesIO()
+    first.save(file, format="GIF", save_all=True, append_images=others, duration=durations, loop=0)
+    return file.getvalue()
+
+
+def save_gif(path: Path, frames: Iterable[np.ndarray], *, zoom: int = 1) -> None:
+    """Write images (H, W, C) as an animation; an interrupted write leaves what was there before."""
     with new_file(path) as file:
-        first.save(file, format="GIF", save_all=True, append_images=others, duration=durations, loop=0)
+        file.write(gif(frames, zoom=zoom))
+
+
+def save_images(path: Path, images: np.ndarray) -> None:
+    """Images (N, frames, H, W, C) into a file of the kind that its name says: a PNG with a grid of them, a GIF that
+    shows all frames, an .npy; or, where the name says none, a folder with one PNG each."""
+    final, kind = images[:, -1], path.suffix.lower()
+    if kind == ".png":
+        sheet = grid(final)
+        save_png(path, sheet, zoom=zoom_for(sheet))
+    elif kind == ".gif":
+        sheets = [grid(images[:, k]) for k in range(images.shape[1])]
+        save_gif(path, sheets, zoom=zoom_for(sheets[0]))
+    elif kind == ".npy":
+        save_npy(path, final)
+    else:
+        for k, image in enumerate(final):
+            save_png(path / f"{k:05d}.png", image)
+
+
+def save_completions(path: Path, completions: np.ndarray, original: np.ndarray, known: np.ndarray) -> None:
+    """A PNG with a row of images (H, W, C): the original as far as it is known (H, W), the completions, the original;
+    or an .npy of the completions."""
+    if path.suffix.lower() == ".npy":
+        save_npy(path, completions)
+        return
+    occluded = np.where(known[..., None], original, np.uint8(128))
+    row = np.concatenate([occluded[None], completions, original[None]])
+    sheet = grid(row, columns=len(row))
+    save_png(path, sheet, zoom=zoom_for(sheet, target=900))

@@ -11,13 +11,13 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "scorefield"
 LAYERS = [
-    {"version", "score", "progress", "files", "kernels"},
-    {"noise", "derivatives"},
+    {"version", "score", "progress", "files", "kernels", "shipped"},
+    {"noise", "derivatives", "threads"},
     {"objectives", "samplers", "constraints", "distributions", "networks", "images", "logs", "metrics"},
     {"data", "training", "distributed", "generate", "released"},
     {"masks", "recipes", "inception", "fast"},
     {"checkpoint"},
-    {"runs", "experiments", "bench"},
+    {"runs", "experiments", "bench", "export"},
     {"evaluation"},
     {"cli"},
 ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from scorefield.progress import Track
 
 app = tyro.extras.SubcommandApp()
+
+ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+"""A run folder, a model file, or the name of a shipped model."""
 
 
 def say(line: str) -> None:
@@ -54,11 +58,13 @@ def tracker(group: Group) -> Track[Any]:
 
 
 def write_json(path: Path, numbers: dict[str, Any]) -> None:
-    """Numbers for programs."""
+    """Numbers for programs. A list of numbers is one line, so that a person can read it too."""
     from scorefield.files import new_file
 
+    text = json.dumps(_plain(numbers), indent=2, ensure_ascii=False)
+    text = re.sub(r"\[\n([^\[\]{}\"]+)\n *\]", lambda found: f"[{' '.join(found[1].split())}]", text)
     with new_file(path) as file:
-        file.write(json.dumps(_plain(numbers), indent=2, ensure_ascii=False).encode() + b"\n")
+        file.write(text.encode() + b"\n")
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

@@ -34,7 +34,8 @@ def evaluate(
     Example: scorefield evaluate runs/cifar10 -n 10000 --json cifar10.json
 
     Args:
-        what: A run folder, a model file, or images: mnist, cifar10:test, a folder, an .npy or .npz file.
+        what: A run folder, a model file, a shipped model (mnist-small, model:mnist), or images: mnist, cifar10:test, a
+            folder, an .npy or .npz file.
         data: The images to compare with, or an .npz of their statistics (mu, sigma). Default: what the model was
             trained on.
         json_file: Write the numbers to this file as well.
@@ -64,7 +65,7 @@ def evaluate(
             found = measured(rows, len(rows), network, group, batch_size=size, track=track, what=f"features of {what}")
             if group.main:
                 numbers |= compared(found, reference, device=group.device)
-                numbers |= _facts(rows, reference, network)
+                numbers |= facts_of(rows, reference, network)
         else:
             if model is None:
                 raise ValueError(f"-n 0 measures the objective of a model, and {what} is none")
@@ -80,7 +81,7 @@ def evaluate(
                 write_json(json_file, numbers)
 
 
-def _facts(rows: Rows, reference: Reference, network: Extractor) -> dict[str, Any]:
+def facts_of(rows: Rows, reference: Reference, network: Extractor) -> dict[str, Any]:
     """What must stand beside every number."""
     _, height, width, channels = rows[:1].shape
     notes = [f"{height} × {width} pixels were resized to 299 × 299 as TensorFlow 1 did"]

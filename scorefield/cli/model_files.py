@@ -1,27 +1,25 @@
-"""scorefield info, import."""
+"""scorefield info, export, import."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
-from scorefield.cli.app import app, say
+from scorefield.cli.app import ModelName, app, prepare_file, say
 
 
 @app.command
-def info(
-    model: Annotated[Path, tyro.conf.Positional], /, *, as_json: Annotated[bool, tyro.conf.arg(name="json")] = False
-) -> None:
+def info(model: ModelName, /, *, as_json: Annotated[bool, tyro.conf.arg(name="json")] = False) -> None:
     """Tell what a model is, what it was trained on, and how to sample it.
 
     Example: scorefield info runs/mine
 
     Args:
-        model: A run folder or a model file.
+        model: A run folder, a model file, or the name of a shipped model: mnist-small, say.
         as_json: Print it as JSON, with all of the recipe.
     """
     from scorefield.checkpoint import load
@@ -41,8 +39,41 @@ def info(
     if loaded.step:
         print(f"  trained    {loaded.step} steps of {recipe.batch_size} by {recipe.objective} score matching")
     print(f"  data       {loaded.facts.get('data', 'unknown')}, {loaded.facts.get('data_images', 'unknown')} images")
-    print(f"  weights    {' and '.join(loaded.held)}")
+    stored = f", stored in {loaded.facts['stored']}" if "stored" in loaded.facts else ""
+    print(f"  weights    {' and '.join(loaded.held)}{stored}")
     print(f"  to sample  scorefield sample {model} (T = {recipe.sample_steps}, step size {recipe.step_size:g})")
+
+
+@app.command(name="export")
+def export_(
+    model: ModelName,
+    /,
+    *,
+    out: Path,
+    weights: Literal["raw", "ema", "both"] | None = None,
+    precision: Literal["float16", "float32"] = "float16",
+) -> None:
+    """Write a small model file to share: one set of weights, in 16 bit, and no path of this machine.
+
+    Example: scorefield export runs/mine --out mine.safetensors
+
+    Args:
+        model: A run folder, a model file, or the name of a shipped model.
+        out: FILE.safetensors, which must be new.
+        weights: The raw weights, their moving average, or both. None: the average where the model has it.
+        precision: In which to store the weights. Models compute in float32 whatever this is.
+    """
+    from scorefield.export import export
+
+    if out.suffix != ".safetensors":
+        raise ValueError(f"models are .safetensors files; got --out {out} (name it FILE.safetensors)")
+    if out.exists():
+        raise FileExistsError(f"{out} exists already (name another file with --out)")
+    prepare_file(out)
+    made = export(model, out, weights=weights, precision=precision)
+    say(f"{' and '.join(made.held)} weights in {precision}, {made.size / 1e6:.2f} MB")
+    say(f"rounding changed no tensor by more than {made.change:.2g} of its norm")
+    print(out)
 
 
 @app.command(name="import")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 import tyro
 
-from scorefield.cli.app import app, check_seed, prepare_file, prepare_folder
+from scorefield.cli.app import ModelName, app, check_seed, prepare_file, prepare_folder, tracker
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
     from scorefield.distributed import Group
     from scorefield.evaluation import How, Rows
     from scorefield.progress import Track
-    from scorefield.samplers import State
-
-
-FRAMES = 60
-"""At most so many in a GIF."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +73,7 @@ def sampled(model: Model, sampler: Sampler, group: Group, *, track: Track[object
 
 @app.command
 def sample(
-    model: Annotated[Path, tyro.conf.Positional],
+    model: ModelName,
     /,
     *,
     sampler: tyro.conf.OmitArgPrefixes[Sampler] = Sampler(n=64),  # noqa: B008
@@ -90,12 +84,13 @@ def sample(
     Example: scorefield sample runs/mine -n 16 --out samples.png
 
     Args:
-        model: A run folder or a model file.
+        model: A run folder, a model file, or the name of a shipped model: mnist-small, say.
         out: FILE.png for a grid, FILE.gif for the annealing as an animation, FILE.npy for the bytes (N, H, W, C), or a
             folder for one PNG each.
     """
     from scorefield.checkpoint import load
     from scorefield.distributed import joined
+    from scorefield.images import FRAMES, save_images
 
     sampler.check()
     if out.suffix.lower() not in (".png", ".gif", ".npy", ""):
@@ -105,81 +100,42 @@ def sample(
     prepare_file(out) if out.suffix else prepare_folder(out)
     with joined(sampler.device) as group:
         loaded = load(model, weights=sampler.weights, device=group.device)
-        parts = group.gather(drawn(loaded, sampler, group, frames=FRAMES if out.suffix.lower() == ".gif" else 1))
+        parts = group.gather(_drawn(loaded, sampler, group, frames=FRAMES if out.suffix.lower() == ".gif" else 1))
         if group.main:
-            _write(out, np.concatenate(parts))
+            save_images(out, np.concatenate(parts))
             print(out)
 
 
-def drawn(
+def _drawn(
     model: Model, sampler: Sampler, group: Group, *, frames: int = 1, known: tuple[Tensor, Tensor] | None = None
 ) -> np.ndarray:
     """This process's part of the images as bytes (N, frames, H, W, C), the last frame being the end of the sampling."""
-    from scorefield.images import to_bytes
-    from scorefield.progress import silent, track
-
-    mine = group.share(sampler.n)
-    batches = [mine[k : k + sampler.batch_size] for k in range(0, len(mine), sampler.batch_size)]
-    how = how_of(sampler, model)
-    total = how.steps * len(model.sigmas) + how.denoise
-    keep = set(np.linspace(total, 0, frames, endpoint=False).round().astype(int).tolist()) - {0}
-    kept: list[list[np.ndarray]] = [[] for _ in batches]
-    states = _states(model, how, batches, known)
-    for number, state in (track if group.main else silent)(states, "sampling", total * len(batches)):
-        if state.step in keep:
-            kept[number].append(to_bytes(state.x))
-    channels, height, width = model.shape
-    empty = np.empty((0, len(keep), height, width, channels), np.uint8)
-    return np.concatenate([empty, *(np.stack(each, axis=1) for each in kept)])
-
-
-def _states(
-    model: Model, how: How, batches: list[range], known: tuple[Tensor, Tensor] | None
-) -> Iterator[tuple[int, State]]:
-    """The states of one batch after the other, with the batch's number."""
     from scorefield.fast import for_sampling
-    from scorefield.generate import generate
-    from scorefield.noise import sample_seeds
+    from scorefield.generate import drawn
+    from scorefield.threads import in_threads
 
-    size = max(map(len, batches), default=1)
+    mine, how = group.share(sampler.n), how_of(sampler, model)
+    size = max(1, min(len(mine), sampler.batch_size))
     score = for_sampling(model.network, model.shape, size=size, precision=how.precision)
-    for number, batch in enumerate(batches):
-        states = generate(
-            score,
-            model.sigmas,
-            model.shape,
-            sample_seeds(how.seed, batch),
-            step_size=how.step_size,
-            steps=how.steps,
-            denoise=how.denoise,
-            known=known,
-        )
-        for state in states:
-            yield number, state
-
-
-def _write(out: Path, images: np.ndarray) -> None:
-    """Images (N, frames, H, W, C) into a file of the kind that its name says, or a folder."""
-    from scorefield.images import grid, save_gif, save_npy, save_png, zoom_for
-
-    final = images[:, -1]
-    kind = out.suffix.lower()
-    if kind == ".png":
-        sheet = grid(final)
-        save_png(out, sheet, zoom=zoom_for(sheet))
-    elif kind == ".gif":
-        sheets = [grid(images[:, k]) for k in range(images.shape[1])]
-        save_gif(out, sheets, zoom=zoom_for(sheets[0]))
-    elif kind == ".npy":
-        save_npy(out, final)
-    else:
-        for k, image in enumerate(final):
-            save_png(out / f"{k:05d}.png", image)
+    return drawn(
+        in_threads(score) if group.device.type == "cpu" else score,
+        model.sigmas,
+        model.shape,
+        mine,
+        seed=how.seed,
+        step_size=how.step_size,
+        steps=how.steps,
+        denoise=how.denoise,
+        batch_size=sampler.batch_size,
+        known=known,
+        frames=frames,
+        track=tracker(group),
+    )
 
 
 @app.command
 def inpaint(
-    model: Annotated[Path, tyro.conf.Positional],
+    model: ModelName,
     /,
     *,
     image: Path,
@@ -194,7 +150,7 @@ def inpaint(
     Example: scorefield inpaint runs/mine --image face.jpg --mask left -n 8 --out filled.png
 
     Args:
-        model: A run folder or a model file.
+        model: A run folder, a model file, or the name of a shipped model: mnist-small, say.
         image: The image; cropped and resized as the model's training images were.
         mask: What is hidden: left, right, top, bottom (that half), center, random (every other pixel), or an image file
             in which black is hidden and white is known, of the image's or of the model's size.
@@ -203,7 +159,7 @@ def inpaint(
     from scorefield.checkpoint import load
     from scorefield.data import pictures
     from scorefield.distributed import joined
-    from scorefield.images import grid, save_npy, save_png, to_float, zoom_for
+    from scorefield.images import save_completions, to_float
     from scorefield.masks import mask_of
 
     sampler.check()
@@ -217,15 +173,9 @@ def inpaint(
         original = pictures.fitted(picture, str(image), fit)
         known = mask_of(mask, fit, picture.size, seed=sampler.seed)
         y = to_float(original[None])[0].to(group.device)
-        parts = group.gather(drawn(loaded, sampler, group, known=(y, known.to(group.device))))
+        parts = group.gather(_drawn(loaded, sampler, group, known=(y, known.to(group.device))))
         if group.main:
-            completions = np.concatenate(parts)[:, -1]
-            occluded = np.where(known.numpy()[..., None], original, np.uint8(128))
-            row = np.concatenate([occluded[None], completions, original[None]])
-            sheet = grid(row, columns=len(row))
-            save_npy(out, completions) if out.suffix.lower() == ".npy" else save_png(
-                out, sheet, zoom=zoom_for(sheet, target=900)
-            )
+            save_completions(out, np.concatenate(parts)[:, -1], original, known.numpy())
             print(out)
 
 

@@ -23,18 +23,28 @@ from scorefield.evaluation.features import Extractor, Rows, places_of
 from scorefield.evaluation.reference import Reference, is_statistics_file, reference_of, statistics_file
 from scorefield.progress import Track, silent
 from scorefield.runs.train import data_of
+from scorefield.shipped import PREFIX, listed, shipped_models
 
 HELD_OUT = 1000
 """Images of a test split that the objective and the memorisation report use, at most."""
 
 
 def model_of(name: str, *, weights: Weights | None, device: torch.device) -> Model | None:
-    """The model that is meant: a run folder or a model file; None where the name means images."""
+    """The model that is meant: a run folder, a model file or a shipped model; None where the name means images.
+
+    mnist is the data set, and model:mnist the shipped model of that name.
+    """
     path = Path(name)
     run = path.is_dir() and ((path / "recipe.json").exists() or (path / "checkpoints").is_dir())
-    if not run and not (path.is_file() and path.resolve().suffix in (".safetensors", "")):
-        return None
-    return load(path, weights=weights, device=device)
+    file = path.is_file() and path.resolve().suffix in (".safetensors", "")
+    images = name.partition(":")[0] in SETS or path.expanduser().exists()
+    if run or file or name.startswith(PREFIX) or (not images and name in shipped_models()):
+        return load(name, weights=weights, device=device)
+    if not images:
+        raise ValueError(
+            f"{name!r} does not exist: no model, no images ({listed()}; data sets: {', '.join(SETS)}; or name a path)"
+        )
+    return None
 
 
 def rows_of(name: str, n: int, group: Group, *, track: Track[object] = silent) -> Rows:

@@ -1,0 +1,83 @@
+"""Small model files to share: one set of weights, in 16 bit, and nothing of the machine on which it was trained."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from scorefield.checkpoint import Weights, held_by, read_model, recipe_from_json, write
+from scorefield.data.named import SETS
+from scorefield.version import __version__
+
+Precision = Literal["float16", "float32"]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote."""
+
+    held: tuple[Weights, ...]
+    size: int
+    """Bytes."""
+    change: float
+    """The largest of all tensors' ‖rounded − exact‖ / ‖exact‖."""
+
+
+def export(
+    model: str | Path, out: Path, *, weights: Weights | Literal["both"] | None = None, precision: Precision = "float16"
+) -> Exported:
+    """A model file with these weights of the model; by default those that `load` would choose.
+
+    float16 rather than bfloat16: weights are far from its largest number, and it has three more bits.
+    """
+    path, tensors, metadata = read_model(model)
+    held = held_by(tensors)
+    wanted = held if weights == "both" else (weights or held[-1],)
+    if not set(wanted) <= set(held) or (weights == "both" and len(held) < 2):
+        raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={weights}")
+    exact = {name: value for name, value in tensors.items() if name.startswith(tuple(f"{kind}/" for kind in wanted))}
+    kept = {name: _rounded(name, value, precision) for name, value in exact.items()}
+    write(out, kept, {**_without_paths(metadata), "weights": ", ".join(wanted), "stored": precision})
+    return Exported(wanted, out.stat().st_size, max(_change(value, kept[name]) for name, value in exact.items()))
+
+
+def _rounded(name: str, value: Tensor, precision: Precision) -> Tensor:
+    """The noise levels stay as they are, because a network looks its levels up in them."""
+    if name.endswith("/sigmas"):
+        return value
+    rounded = value.to(getattr(torch, precision))
+    if not rounded.isfinite().all():
+        limit = torch.finfo(torch.float16).max
+        raise ValueError(
+            f"{name} holds {value.abs().max():g}, and {precision} reaches to {limit:g} (--precision float32)"
+            if value.isfinite().all()
+            else f"{name} holds values that are not finite (take another checkpoint)"
+        )
+    return rounded
+
+
+def _change(exact: Tensor, rounded: Tensor) -> float:
+    """‖rounded − exact‖ / ‖exact‖; 0 for a tensor of zeros."""
+    size = exact.double().norm()
+    return ((rounded.double() - exact.double()).norm() / size).item() if size else 0.0
+
+
+def _without_paths(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Of a folder or a file that the data came from, its name alone."""
+    recipe = recipe_from_json(metadata["recipe"])
+    facts = {name: value for name, value in metadata.items() if name not in ("sha256", "format")}
+    facts |= {"version": __version__, "recipe": json.dumps(asdict(replace(recipe, data=name_alone(recipe.data))))}
+    return facts | ({"data": name_alone(metadata["data"])} if "data" in metadata else {})
+
+
+def name_alone(source: str) -> str:
+    """The last part of a path; of a folder that is called like a data set, ./NAME, which is not the data set."""
+    *before, name = re.split(r"[/\\]", re.sub(r"[/\\]+$", "", source))
+    return f"./{name}" if before and name.partition(":")[0] in SETS else name

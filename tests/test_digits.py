@@ -1,0 +1,344 @@
+"""The judge of digits: the shipped classifier, its numbers, its training and its commands.
+
+digits.png holds the first ten images of each digit in MNIST's test set, one digit in each row.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from scorefield import checkpoint
+from scorefield.cli import main
+from scorefield.data.images import Pixels
+from scorefield.experiments import digits as judging
+from scorefield.experiments import no_digits
+from scorefield.experiments.digits import Classifier, judge, labels_of, load_classifier, train
+from scorefield.images import to_float
+
+LABELS = torch.arange(10).repeat_interleave(10)
+
+
+@pytest.fixture(scope="module")
+def hundred() -> Pixels:
+    with Image.open(Path(__file__).parent / "digits.png") as sheet:
+        return np.asarray(sheet).reshape(10, 28, 10, 28).transpose(0, 2, 1, 3).reshape(100, 28, 28, 1)
+
+
+@pytest.fixture(scope="module")
+def classifier() -> Classifier:
+    return load_classifier()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+def numbers_of(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+# ---------------------------------------------------------------- the shipped classifier
+
+
+def test_the_shipped_classifier_knows_real_digits(hundred: Pixels, classifier: Classifier) -> None:
+    found, confidence = classifier(hundred)
+    assert (found == LABELS).sum() >= 97
+    assert (confidence > 0.9).sum() >= 95
+    assert torch.equal(classifier(hundred[::-1])[0], found.flip(0))
+    noisy = hundred + np.random.default_rng(0).normal(0, 0.01 * 255, hundred.shape)
+    assert judge(noisy.clip(0, 255).round().astype(np.uint8), classifier)["accepted"] >= 0.95
+
+
+def test_what_it_reached_on_the_test_set(classifier: Classifier) -> None:
+    """Of kinds that it did not learn, most images are rejected, and of most kinds nearly all."""
+    real = classifier.real
+    assert real["n"] == 10_000
+    assert real["accuracy"] > 0.99
+    assert min(real["accepted"], real["noisy_accepted"]) > 0.98
+    assert 0.02 < real["distance_to_uniform"] < 0.04  # of the test set's labels: 0.0252
+    assert set(real["rejected"]) == set(no_digits.SEEN)
+    assert set(real["rejected_unseen"]) == set(no_digits.UNSEEN)
+    assert min(real["rejected"].values()) > 0.8
+    assert min(real["rejected_unseen"].values()) > 0.6
+    assert np.median(list(real["rejected_unseen"].values())) > 0.95
+
+
+@pytest.mark.parametrize("kind", ["noise", "black", "white", "grey", "inverted", "permuted", "rows", "checks"])
+def test_what_is_no_digit_is_rejected(kind: str, hundred: Pixels, classifier: Classifier) -> None:
+    rng = np.random.default_rng(0)
+    made: dict[str, NDArray[Any]] = {
+        "noise": rng.integers(0, 256, hundred.shape),
+        "black": np.zeros_like(hundred),
+        "white": np.full_like(hundred, 255),
+        "grey": np.full_like(hundred, 128),
+        "inverted": 255 - hundred,
+        "permuted": rng.permuted(hundred.reshape(100, -1), axis=1).reshape(hundred.shape),
+        "rows": rng.permuted(hundred, axis=1),
+        "checks": np.broadcast_to(255 * (np.indices((28, 28)).sum(0) // 4 % 2)[..., None], hundred.shape),
+    }
+    assert judge(made[kind].astype(np.uint8), classifier)["accepted"] <= 0.02
+
+
+def test_the_shipped_file_is_small() -> None:
+    assert judging.WEIGHTS.stat().st_size < 300_000
+
+
+# ---------------------------------------------------------------- the numbers
+
+
+def told(x: Tensor) -> Tensor:
+    """A stand-in whose pixels say it all: the first the digit, the second its probability, the rest being no digit."""
+    digit, p = (255 * x[:, 0, 0, :1]).round().long(), x[:, 0, 0, 1:2]
+    return torch.zeros(len(x), 11).scatter(1, digit, p).scatter(1, torch.full_like(digit, 10), 1 - p).log()
+
+
+def image(digit: int, confidence: int) -> Pixels:
+    made = np.zeros((1, 28, 28, 1), np.uint8)
+    made[0, 0, :2, 0] = digit, confidence
+    return made
+
+
+STAND_IN = Classifier(told, {"accepted": 0.99, "distance_to_uniform": 0.03})
+
+
+def test_the_verdict_by_hand() -> None:
+    """230/255 is over 0.9, 229/255 is not."""
+    pixels = np.concatenate([image(3, 255), image(3, 230), image(3, 229), image(7, 240), image(0, 100), image(9, 0)])
+    verdict = judge(pixels, STAND_IN)
+    assert verdict["n"] == 6
+    assert verdict["accepted"] == 0.5
+    assert verdict["accepted_standard_error"] == pytest.approx(math.sqrt(0.25 / 6))
+    assert verdict["histogram"] == [0, 0, 0, 2, 0, 0, 0, 1, 0, 0]
+    assert verdict["distance_to_uniform"] == pytest.approx(0.8)  # ½ (|2/3 − 0.1| + |1/3 − 0.1| + 8 · 0.1)
+    assert verdict["real"] == {"accepted": 0.99, "distance_to_uniform": 0.03}
+    even = np.concatenate([image(k, 255) for k in range(10)] * 60)  # more than one batch
+    verdict = judge(even, STAND_IN)
+    assert verdict["histogram"] == [60] * 10
+    assert verdict["distance_to_uniform"] == pytest.approx(0, abs=1e-7)
+    nothing = judge(image(2, 10), STAND_IN)
+    assert math.isnan(nothing["distance_to_uniform"])
+    assert nothing["accepted"] == 0
+
+
+def test_the_distance_by_chance_is_that_of_a_fair_die() -> None:
+    """Over 2000 throws of 600 dice; the standard error of their mean is about 0.0003."""
+    counts = np.random.default_rng(0).multinomial(600, [0.1] * 10, size=2000)
+    expected = (np.abs(counts / 600 - 0.1).sum(1) / 2).mean()
+    found = judge(np.concatenate([image(k, 255) for k in range(10)] * 60), STAND_IN)["distance_by_chance"]
+    assert found == pytest.approx(expected, abs=0.0015)
+
+
+@pytest.mark.parametrize("shape", [(2, 32, 32, 1), (2, 28, 28, 3), (2, 28, 28), (2, 1, 28, 28)])
+def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="takes images of 28 × 28 × 1 pixels, white on black as MNIST's; got"):
+        judge(np.zeros(shape, np.uint8), STAND_IN)
+    with pytest.raises(ValueError, match="there is no image to judge"):
+        judge(np.zeros((0, 28, 28, 1), np.uint8), STAND_IN)
+
+
+# ---------------------------------------------------------------- images that are no digits
+
+
+def test_pairs_are_of_different_classes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(10, (500,), generator=generator)
+    x, y = no_digits._pairs(labels, labels, generator)
+    assert (x != y).all()
+    assert torch.equal(x.sort().values, labels.sort().values)
+
+
+def test_kinds_by_what_they_keep(hundred: Pixels) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = to_float(hundred), to_float(hundred).roll(50, 0)
+    for kind in (no_digits.permuted, no_digits.patches, no_digits.rolled):  # the same pixels elsewhere
+        made = kind(x, y, generator)
+        torch.testing.assert_close(made.flatten(1).sort().values, x.flatten(1).sort().values)
+        assert (made != x).flatten(1).any(1).all()
+    pair = no_digits.pair(x, y, generator)
+    torch.testing.assert_close(pair[..., :14].sum((1, 2, 3)), x.sum((1, 2, 3)) / 2)
+    torch.testing.assert_close(pair[..., 14:].sum((1, 2, 3)), y.sum((1, 2, 3)) / 2)
+    by = torch.tensor([3, -2]).expand(100, 28, 28, 2)
+    torch.testing.assert_close(no_digits._moved(x, by)[:, :, 4:24, 4:24], x[:, :, 2:22, 7:27], atol=1e-4, rtol=0)
+    before, after = (torch.fft.rfft2(each).abs() for each in (x, no_digits.scrambled(x, y, generator)))
+    torch.testing.assert_close(after / after[..., :1, :1], before / before[..., :1, :1], atol=1e-3, rtol=0)
+
+
+def test_as_many_of_each_kind_within_0_and_1(hundred: Pixels) -> None:
+    kinds = {"zero": lambda x, y, _: 0 * x - 1, "one": lambda x, y, _: 0 * x + 2}
+    made = no_digits.no_digits(to_float(hundred), LABELS, torch.Generator().manual_seed(0), kinds)
+    assert made.shape == (100, 1, 28, 28)
+    assert made.mean() == 0.5
+    every = no_digits.no_digits(to_float(hundred), LABELS, torch.Generator().manual_seed(0))
+    assert (every.min().item(), every.max().item(), len(every)) == (0, 1, 100)
+
+
+# ---------------------------------------------------------------- training
+
+
+def bars(n: int, seed: int) -> tuple[Pixels, Tensor]:
+    """Ten classes as easy as can be: a bright bar at one of ten heights, on faint noise."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 10, n)
+    pixels = rng.integers(0, 30, (n, 28, 28, 1), dtype=np.uint8)
+    for k, label in enumerate(labels):
+        pixels[k, 2 + 2 * label : 6 + 2 * label, 4:24] = 255
+    return pixels, torch.tensor(labels)
+
+
+def test_training_learns_and_is_reproducible() -> None:
+    pixels, labels = bars(320, 0)
+    first, again = (train(pixels, labels, passes=4, batch_size=32, seed=3) for _ in range(2))
+    for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    other, truth = bars(200, 1)
+    found, _ = Classifier(first, {})(other)
+    assert (found == truth).double().mean() > 0.6  # by chance: 0.1
+    noise = np.random.default_rng(2).integers(0, 256, (50, 28, 28, 1), dtype=np.uint8)
+    with torch.no_grad():
+        assert (first(to_float(noise)).argmax(1) == judging.NO_DIGIT).double().mean() > 0.9
+    with pytest.raises(ValueError, match="too few"):
+        train(pixels[:20], labels[:20], batch_size=32)
+
+
+def idx(folder: Path, name: str, pixels: Pixels, labels: Tensor) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    images = struct.pack(">4I", 0x803, len(pixels), 28, 28) + pixels.tobytes()
+    (folder / f"{name}-images-idx3-ubyte").write_bytes(images)
+    content = struct.pack(">2I", 0x801, len(labels)) + labels.byte().numpy().tobytes()
+    (folder / f"{name}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(content))
+
+
+def test_the_training_command(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    idx(store / "mnist", "train", *bars(256, 0))
+    test = bars(48, 1)
+    idx(store / "mnist", "t10k", *test)
+    main(["train-digits", "--out", str(tmp_path / "c.safetensors"), "--seed", "4"])
+    said = capsys.readouterr()
+    assert said.out.strip() == str(tmp_path / "c.safetensors")
+    made = load_classifier(tmp_path / "c.safetensors")
+    found, confidence = made(test[0])
+    assert made.real["accuracy"] == pytest.approx((found == test[1]).double().mean().item())
+    assert made.real["accepted"] == pytest.approx((confidence > 0.9).double().mean().item())
+    assert f"accuracy {made.real['accuracy']:.2%}" in said.err
+    (store / "mnist" / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(b"\0\0\x08\x01\0\0\0\x01\x05"))
+    with pytest.raises(SystemExit) as stopped:
+        main(["train-digits", "--out", str(tmp_path / "d.safetensors")])
+    assert stopped.value.code == 2
+    assert "48 images, but 1 labels" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["train-digits", "--out", str(tmp_path / "d.npy")])
+    assert "FILE.safetensors" in capsys.readouterr().err
+
+
+def test_labels_plain_packed_fetched_and_damaged(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"\0\0\x08\x01\0\0\0\x03\x05\x00\x09"
+    plain = store / "mnist" / "t10k-labels-idx1-ubyte"
+    asked: list[str] = []
+
+    def offline(url: str, **_: object) -> bytes:
+        asked.append(url)
+        raise OSError("no network")
+
+    monkeypatch.setattr(judging, "download", offline)
+    with pytest.raises(FileNotFoundError, match="put it there, or set SCOREFIELD_DATA"):
+        labels_of("test")
+    assert asked == ["https://ossci-datasets.s3.amazonaws.com/mnist/t10k-labels-idx1-ubyte.gz"]
+    for wrong in (gzip.compress(content), gzip.compress(content)[:-9]):
+        monkeypatch.setattr(judging, "download", lambda url, wrong=wrong, **_: wrong)
+        with pytest.raises(ValueError, match="did not give the file expected"):
+            labels_of("test")
+    assert not plain.exists()
+    monkeypatch.setattr(judging, "download", lambda url, **_: gzip.compress(content))
+    monkeypatch.setitem(judging.LABEL_SHA256, plain.name, hashlib.sha256(content).hexdigest())
+    assert labels_of("test").tolist() == [5, 0, 9]
+    assert plain.read_bytes() == content
+    plain.unlink()
+    packed = plain.with_name(f"{plain.name}.gz")
+    packed.write_bytes(gzip.compress(content))
+    assert labels_of("test").tolist() == [5, 0, 9]
+    packed.write_bytes(gzip.compress(content)[:-9])
+    with pytest.raises(ValueError, match="is damaged"):
+        labels_of("test")
+    plain.write_bytes(content)
+    assert labels_of("test").tolist() == [5, 0, 9]
+    for broken in (content[:5], content[:-1], content[:-1] + b"\x0a", b"\1" + content[1:], content[:7] + b"\0"):
+        plain.write_bytes(broken)
+        with pytest.raises(ValueError, match="no IDX file of labels"):
+            labels_of("test")
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_digits_of_an_array(hundred: Pixels, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three sevens, two ones and an inverted digit: the verdict, and the picture in its order."""
+    pixels = np.concatenate([hundred[70:73], hundred[10:12], 255 - hundred[:1]])
+    np.save(tmp_path / "a.npy", pixels)
+    call = ["--json", str(tmp_path / "d.json"), "--out", str(tmp_path / "d.png")]
+    main(["digits", str(tmp_path / "a.npy"), *call])
+    said = capsys.readouterr().out
+    numbers = numbers_of(tmp_path / "d.json")
+    assert (numbers["n"], numbers["accepted"]) == (6, pytest.approx(5 / 6))
+    assert numbers["histogram"] == [0, 2, 0, 0, 0, 0, 0, 3, 0, 0]
+    assert numbers["distance_to_uniform"] == pytest.approx(0.8)
+    assert numbers["real"]["accuracy"] > 0.99
+    assert f"called a digit   83.33% ± {math.sqrt(5) / 6 / math.sqrt(6):.2%}" in said
+    with Image.open(tmp_path / "d.png") as opened:
+        picture = np.asarray(opened)
+    zoom = picture.shape[1] // (10 * 31 + 1)
+    tiles = picture[1 * zoom :: zoom, 1 * zoom :: zoom][:30, : 10 * 31].reshape(30, 10, 31, 3).transpose(1, 0, 2, 3)
+    inside = tiles[:, 1:29, 1:29, :1]
+    assert all(any(np.array_equal(inside[k], one) for one in pixels[3:5]) for k in range(2))
+    assert all(any(np.array_equal(inside[k], seven) for seven in pixels[:3]) for k in range(2, 5))
+    assert np.array_equal(inside[5], pixels[5])
+    assert [tuple(tile[0, 0]) for tile in tiles[:6]] == [(255, 255, 255)] * 5 + [(220, 20, 20)]
+    main(["digits", str(tmp_path / "a.npy"), "-n", "2", "--json", str(tmp_path / "d.json")])
+    assert numbers_of(tmp_path / "d.json")["n"] == 2
+
+
+def test_digits_of_a_model(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "bars.npy", bars(20, 0)[0])
+    options = "--width 2 --levels 2 --held-out 0 --steps 1 --batch-size 4 --previews 0 --sample-steps 1"
+    for size in (28, 8):
+        run = ["--data", str(tmp_path / "bars.npy"), "--out", str(tmp_path / f"run{size}"), "--image-size", str(size)]
+        main(["train", "tiny", *run, *options.split()])
+    main(["digits", str(tmp_path / "run28"), "-n", "6", "--denoise", "--json", str(tmp_path / "d.json")])
+    numbers = numbers_of(tmp_path / "d.json")
+    assert (numbers["n"], numbers["denoised"], numbers["accepted"]) == (6, True, 0)
+    assert numbers["distance_to_uniform"] is None
+    assert numbers["model"]["step"] == 1
+    assert len(list((store / "samples").iterdir())) >= 1
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        main(["digits", str(tmp_path / "run8"), "-n", "6"])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert "takes images of 28 × 28 × 1 pixels, white on black as MNIST's; got 8 × 8 × 1" in said
+    assert "sampling" not in said
+
+
+def test_wrong_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((3, 28, 28, 3), np.uint8))
+    checkpoint.write(tmp_path / "c.safetensors", {"x": torch.zeros(1)}, {"kind": "scorefield model"})
+    with pytest.raises(ValueError, match="is no classifier of digits"):
+        load_classifier(tmp_path / "c.safetensors")
+    for call, words in (([], "got 28 × 28 × 3"), (["--out", "d.gif"], "--out FILE.png"), (["-n", "0"], "at least 1")):
+        with pytest.raises(SystemExit) as stopped:
+            main(["digits", str(tmp_path / "a.npy"), *call])
+        assert stopped.value.code == 2
+        assert words in capsys.readouterr().err

@@ -55,7 +55,7 @@ class Bar:
         elif time.monotonic() - self.said >= SECONDS_BETWEEN_LINES:
             self.said = time.monotonic()
             left = (self.said - self.start) / (done - self.first) * (self.total - done)
-            self._line(f"{_duration(left)} left")
+            self._line(f"{duration(left)} left")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -63,7 +63,7 @@ class Bar:
         if self._rich:
             self._rich.stop()
         elif kind is None:
-            self._line(f"took {_duration(time.monotonic() - self.start)}")
+            self._line(f"took {duration(time.monotonic() - self.start)}")
 
     def _line(self, time_words: str) -> None:
         note = f", {self.note}" if self.note else ""
@@ -86,7 +86,7 @@ def _rich() -> Progress:
     )
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """12 s, 3 min 20 s, 5 h 7 min, 3 d 4 h."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"

@@ -10,11 +10,14 @@ import warnings
 import tyro
 
 from scorefield.cli import bench as bench
+from scorefield.cli import digits as digits
 from scorefield.cli import evaluate as evaluate
 from scorefield.cli import figures as figures
 from scorefield.cli import model_files as model_files
 from scorefield.cli import models as models
 from scorefield.cli import neighbors as neighbors
+from scorefield.cli import report as report
+from scorefield.cli import results as results
 from scorefield.cli import selection as selection
 from scorefield.cli import training as training
 from scorefield.cli.app import app, say

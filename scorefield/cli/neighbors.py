@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import tyro
 
 from scorefield.cli.app import app, prepare_file, tracker, write_json
@@ -13,14 +12,6 @@ from scorefield.cli.models import Sampler, sampled
 
 if TYPE_CHECKING:
     from scorefield.data import Images
-    from scorefield.data.images import Pixels
-    from scorefield.distributed import Group
-    from scorefield.metrics import Neighbors
-
-COLUMNS = 10
-"""Neighbours shown beside each sample."""
-NEIGHBOURS = 50
-"""Neighbours searched: the farthest of them tells how near is near."""
 
 
 @app.command
@@ -43,7 +34,8 @@ def neighbors(
     Example: scorefield neighbors runs/cifar10 -n 100 --space inception --out neighbors.png
 
     Args:
-        what: A run folder, a model file, or images: mnist, cifar10:test, a folder, an .npy or .npz file.
+        what: A run folder, a model file, a shipped model (mnist-small, model:mnist), or images: mnist, cifar10:test, a
+            folder, an .npy or .npz file.
         data: The training images. Default: what the model was trained on.
         space: Distances between pixels, or between Inception's features.
         flips: Whether an image and its mirror image are one.
@@ -51,7 +43,10 @@ def neighbors(
         json_file: Write the report to this file as well.
     """
     from scorefield.distributed import joined
+    from scorefield.evaluation import Embed, in_pixels
+    from scorefield.evaluation.copies import COLUMNS, neighbors_of, save_neighbors
     from scorefield.evaluation.subjects import model_of, rows_of, training_images
+    from scorefield.inception import load_inception
     from scorefield.metrics import memorisation
 
     if out.suffix != ".png":
@@ -74,64 +69,15 @@ def neighbors(
         shape = (samples.shape[3], samples.shape[1], samples.shape[2])
         if space == "pixel" and shape != training.shape:
             raise ValueError(f"{what} has images of {shape}, {training.name} of {training.shape} (--space inception)")
-        if len(training) < 3:
-            raise ValueError(f"{training.name} has {len(training)} images: too few to be anybody's neighbours")
-        found, usual = _found(samples, training, held_out, space, flips, group)
+        embed: Embed = in_pixels if space == "pixel" else load_inception(device=group.device, track=track)
+        found, usual = neighbors_of(samples, training, held_out, embed, flips=flips, device=group.device, track=track)
         report = memorisation(found, usual)
-        _save_neighbors(out, samples, training.pixels, found)
+        save_neighbors(out, samples, training.pixels, found)
         _tell_memorisation(report, training, held_out, space)
         if json_file is not None:
             facts = {"what": what, "data": training.name, "data_digest": training.digest[:12], "space": space}
             write_json(json_file, {**facts, "flips": flips, **report, "neighbors": found.numbers[:, :COLUMNS].tolist()})
         print(out)
-
-
-def _found(
-    samples: Pixels, training: Images, held_out: Images | None, space: str, flips: bool, group: Group
-) -> tuple[Neighbors, Neighbors]:
-    """The neighbours of the samples and of the held-out images; without these, of training images among the others."""
-    from scorefield.evaluation import Embed, in_pixels, search
-    from scorefield.evaluation.subjects import HELD_OUT
-    from scorefield.inception import load_inception
-    from scorefield.metrics import Neighbors
-
-    embed: Embed = in_pixels
-    if space == "inception":
-        embed = load_inception(device=group.device, track=tracker(group))
-    if held_out is not None:
-        others, skip = np.asarray(held_out.pixels[:HELD_OUT]), 0
-    else:
-        others, skip = np.asarray(training.pixels[:: max(1, len(training) // HELD_OUT)][:HELD_OUT]), 1
-    both = search(
-        [samples, others],
-        training.pixels,
-        embed,
-        k=NEIGHBOURS + skip,
-        flips=flips,
-        device=group.device,
-        track=tracker(group),
-    )
-    n = len(samples)
-    mine = Neighbors(both.distances[:n, :NEIGHBOURS], both.numbers[:n, :NEIGHBOURS])
-    return mine, Neighbors(both.distances[n:, skip:], both.numbers[n:, skip:])
-
-
-def _save_neighbors(out: Path, samples: Pixels, training: Pixels, found: Neighbors) -> None:
-    """Samples, a red line, and their neighbours."""
-    from scorefield.images import grid, resized_like, save_png, zoom_for
-
-    shown = min(20, len(samples))
-
-    def sheet(pixels: Pixels, columns: int) -> Pixels:
-        made = grid(pixels, columns=columns)
-        return np.repeat(made, 3, axis=2) if made.shape[2] == 1 else made
-
-    left = sheet(samples[:shown], 1)
-    numbers = found.numbers[:shown, :COLUMNS].numpy()
-    right = sheet(resized_like(training[numbers.reshape(-1)], samples), numbers.shape[1])
-    line = np.zeros((len(left), 2, 3), np.uint8) + np.array([220, 20, 20], np.uint8)
-    picture = np.concatenate([left, line, right], axis=1)
-    save_png(out, picture, zoom=zoom_for(picture, target=1400))
 
 
 def _tell_memorisation(report: dict[str, Any], training: Images, held_out: Images | None, space: str) -> None:

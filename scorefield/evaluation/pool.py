@@ -51,10 +51,20 @@ class Pool:
         self.model, self.how = model, settings
         self.folder: Path = folder_of("samples") / key[:24]
 
+    def pair(self, n: int, group: Group, *, batch_size: int, track: Track[object] = silent) -> tuple[Samples, Samples]:
+        """The first n samples without and with the last denoising step, from one run of the sampler where possible."""
+        pools = (Pool(self.model, replace(self.how, denoise=denoise)) for denoise in (True, False))
+        denoised, plain = (pool.draw(n, group, batch_size=batch_size, track=track) for pool in pools)
+        return plain, denoised
+
+    def missing(self, n: int) -> list[range]:
+        """What is not on the disk yet of the first n samples."""
+        chunks = [range(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
+        return [chunk for chunk in chunks if self._found(chunk) is None]
+
     def draw(self, n: int, group: Group, *, batch_size: int, track: Track[object] = silent) -> Samples:
         """The first n samples; what is missing of them is drawn by all processes of the group together."""
-        chunks = [range(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
-        missing = group.all([chunk for chunk in chunks if self._found(chunk) is None])[0]
+        missing = group.all(self.missing(n))[0]
         mine = missing[group.rank :: group.world]
         together = max(1, batch_size // CHUNK)
         batches = [mine[k : k + together] for k in range(0, len(mine), together)]
@@ -66,7 +76,7 @@ class Pool:
         for each in group.all(problem):  # sampling that diverges fails for all processes
             if each is not None:
                 raise each
-        if lost := [chunk for chunk in chunks if self._found(chunk) is None]:
+        if lost := self.missing(n):
             raise OSError(f"{self._file(lost[0])} is missing (all machines must share that folder: SCOREFIELD_DATA)")
         return Samples(self, n)
 
@@ -80,11 +90,15 @@ class Pool:
                 pass
 
     def _drawn(self, score: Score, chunks: list[range], size: int) -> Iterator[State]:
-        """The states of a batch that makes these chunks, at most `size` images at once; its end writes them."""
+        """The states of a batch that makes these chunks, at most `size` images at once; its end writes them.
+
+        The state before the last denoising step is the sample without it, and is written as well.
+        """
         seeds = [seed for chunk in chunks for seed in sample_seeds(self.how.seed, chunk)]
-        made: list[Pixels] = []
+        plain = Pool(self.model, replace(self.how, denoise=False))
+        made: dict[Pool, list[Pixels]] = {plain: [], self: []} if self.how.denoise else {self: []}
+        ends = dict(enumerate(made, self.how.steps * len(self.model.sigmas)))
         for first in range(0, len(seeds), size):
-            state = None
             for state in generate(
                 score,
                 self.model.sigmas,
@@ -94,10 +108,14 @@ class Pool:
                 steps=self.how.steps,
                 denoise=self.how.denoise,
             ):
+                if state.step in ends:
+                    made[ends[state.step]].append(to_bytes(state.x))
                 yield state
-            assert state is not None
-            made.append(to_bytes(state.x))
-        pixels, first = np.concatenate(made), 0
+        for pool, parts in made.items():
+            pool._write(chunks, np.concatenate(parts))
+
+    def _write(self, chunks: list[range], pixels: Pixels) -> None:
+        first = 0
         for chunk in chunks:
             save_npy(self._file(chunk), pixels[first : first + len(chunk)])
             first += len(chunk)

@@ -1,0 +1,39 @@
+"""scorefield results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from scorefield.cli.app import app, prepare_file
+
+
+@app.command
+def results(
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = Path("docs/results"),
+    /,
+    *,
+    out: Path | None = None,
+) -> None:
+    """Make the results page of the reports in a folder: the paper's figures and numbers beside ours.
+
+    Each report lies in a folder of its own, DIR/NAME, as scorefield report --out DIR/NAME makes it: mnist, mnist-small,
+    mnist-baseline, cifar10, ... Curves of the losses are drawn beside it.
+
+    Example: scorefield results docs/results --out docs/results.md
+
+    Args:
+        folder: The folder that holds the reports' folders.
+        out: The page, FILE.md. Default: beside the folder, with its name.
+    """
+    from scorefield.experiments.results import make_page
+
+    out = out or folder.with_name(f"{folder.resolve().name}.md")
+    if out.suffix != ".md":
+        raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.md)")
+    if folder.is_dir():  # else the error is about that folder
+        prepare_file(out)
+    for path in make_page(folder, out):
+        print(path)

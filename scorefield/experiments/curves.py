@@ -1,0 +1,70 @@
+"""The curves of a report: losses over training, and at the end by noise level."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scorefield.experiments.output import new_figure
+from scorefield.files import new_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PICTURE = "losses.png"
+
+
+def has_curves(report: dict[str, Any]) -> bool:
+    """Whether there is anything to draw."""
+    return bool(_by_level(report)[1]) or "loss_per_level" in report.get("numbers", {})
+
+
+def draw_curves(report: dict[str, Any], folder: Path) -> Path:
+    """folder/losses.png: the losses by level over the iterations, and those of the model reported on."""
+    rows, final = _by_level(report)[1], report.get("numbers", {}).get("loss_per_level")
+    figure = new_figure(11 if rows and final else 5.5, 4)
+    panels = figure.subplots(1, bool(rows) + bool(final), squeeze=False)[0]
+    if rows:
+        _over_iterations(panels[0], report)
+    if final:
+        _at_the_end(panels[-1], report)
+    with new_file(folder / PICTURE) as file:
+        figure.savefig(file, format="png", metadata={"Software": None})
+    return folder / PICTURE
+
+
+def _by_level(report: dict[str, Any]) -> tuple[str, list[list[Any]]]:
+    """What was measured, and rows (step, loss at level 1, 2, ...): held-out losses, or else training losses."""
+    training, levels = report.get("training", {}), len(report["model"]["sigmas"])
+    kind = "ema_" if report["model"]["weights"] == "ema" else ""
+    for log, prefix, what in (("held_out", f"{kind}held_out_", "held-out loss"), ("log", "loss_", "training loss")):
+        table = training.get(log, {"columns": [], "rows": []})
+        wanted = [f"{prefix}{k}" for k in range(1, levels + 1)]
+        if table["rows"] and set(wanted) <= set(table["columns"]):
+            places = [0, *(table["columns"].index(name) for name in wanted)]
+            return what, [[row[place] for place in places] for row in table["rows"]]
+    return "", []
+
+
+def _over_iterations(axes: Axes, report: dict[str, Any]) -> None:
+    from matplotlib import colormaps
+
+    what, rows = _by_level(report)
+    sigmas = report["model"]["sigmas"]
+    for k, sigma in enumerate(sigmas, 1):
+        points = [(row[0], row[k]) for row in rows if row[k] is not None]
+        colour = colormaps["viridis"](0.95 * (k - 1) / max(1, len(sigmas) - 1))
+        axes.plot(*zip(*points, strict=True), color=colour, lw=1, label=f"σ = {sigma:.3g}") if points else None
+    axes.set(yscale="log", xlabel="iterations", title=f"{what}, σ² ℓ(σ), {report['model']['weights']} weights")
+    axes.legend(fontsize=7, ncols=2)
+
+
+def _at_the_end(axes: Axes, report: dict[str, Any]) -> None:
+    """Against a score that is 0 everywhere, whose loss is half the number of pixels at every level."""
+    sigmas, numbers = report["model"]["sigmas"], report["numbers"]
+    axes.plot(sigmas, numbers["loss_per_level"], marker="o", color="tab:blue", lw=1)
+    axes.axhline(prod(report["model"]["shape"]) / 2, color="0.6", lw=1, ls="--", label="a score of 0")
+    axes.legend(fontsize=7)
+    axes.set(xscale="log", xlabel="σ", title=f"at step {report['model']['step']}, {numbers['loss_n']} held-out images")
+    axes.set_ylim(bottom=0)

@@ -1,0 +1,136 @@
+"""What the paper shows and reports of its image models, with the place in it: Song & Ermon (2019), arXiv 1907.05600."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Score(NamedTuple):
+    """A row of Table 1, as printed there; None where it has a dash."""
+
+    model: str
+    inception: str
+    fid: str | None
+
+
+TABLE_1 = {
+    "CIFAR-10, unconditional": (
+        Score("PixelCNN", "4.60", "65.93"),
+        Score("PixelIQN", "5.29", "49.46"),
+        Score("EBM", "6.02", "40.58"),
+        Score("WGAN-GP", "7.86 ± .07", "36.4"),
+        Score("MoLM", "7.90 ± .10", "18.9"),
+        Score("SNGAN", "8.22 ± .05", "21.7"),
+        Score("ProgressiveGAN", "8.80 ± .05", None),
+        Score("NCSN", "8.87 ± .12", "25.32"),
+    ),
+    "CIFAR-10, conditional": (
+        Score("EBM", "8.30", "37.9"),
+        Score("SNGAN", "8.60 ± .08", "25.5"),
+        Score("BigGAN", "9.22", "14.73"),
+    ),
+}
+"""Inception score and FID of 50,000 samples (appendix B.2)."""
+
+
+class Exhibit(NamedTuple):
+    """A figure of the paper, in words, and which picture of which of our reports belongs beside it."""
+
+    where: str
+    shows: str
+    picture: str
+    part: str
+    model: str = ""
+    """What comes after the data set's name in the report's folder."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What the paper has on one data set."""
+
+    name: str
+    title: str
+    exhibits: tuple[Exhibit, ...] = ()
+    reports: tuple[str, ...] = ("",)
+    """The models to report on: what comes after the data set's name in the folders of their reports."""
+    n: int = 10_000
+    """Samples of which our numbers are made."""
+    inception: str | None = None
+    fid: str | None = None
+    remark: str = ""
+
+
+def _exhibits(letter: str, extended: str, intermediate: str) -> tuple[Exhibit, ...]:
+    """All data sets have the same figures. `letter`: of the data set's part of them."""
+    left = "samples left of the red line, the nearest training images right of it"
+    return (
+        Exhibit(
+            f"Figure 5 ({letter}), {extended}",
+            "uncurated samples by annealed Langevin dynamics",
+            "samples.png",
+            "samples",
+        ),
+        Exhibit(
+            "Not in the paper",
+            "the same samples after one more step, x + σ² s(x, σ), at the last noise level",
+            "samples_denoised.png",
+            "samples",
+        ),
+        Exhibit(
+            intermediate,
+            "intermediate samples: each row goes from uniform noise to an image",
+            "stages.png",
+            "stages",
+        ),
+        Exhibit("Figure 9", f"nearest neighbours by the distance between images: {left}", "neighbors.png", "neighbors"),
+        Exhibit(
+            "Figure 10",
+            f"nearest neighbours by the distance between Inception's features: {left}",
+            "neighbors_inception.png",
+            "neighbors",
+        ),
+        Exhibit(
+            f"Figure 7 ({letter})",
+            "uncurated samples of the baseline, the same network for the one noise level 0.01, by plain Langevin "
+            "dynamics, T = 1000: “this baseline fails to generate reasonable images” (section 5)",
+            "samples.png",
+            "samples",
+            "-baseline",
+        ),
+        Exhibit(f"Figure 8 ({letter})", "intermediate samples of the baseline", "stages.png", "stages", "-baseline"),
+    )
+
+
+OMITTED = (
+    "“We omit scores on MNIST and CelebA as the scores on these two datasets are not widely reported” (section 5)."
+)
+
+DATA_SETS = (
+    DataSet(
+        "mnist",
+        "MNIST",
+        _exhibits("a", "Figure 11", "Figure 4"),
+        reports=("", "-small", "-baseline"),
+        remark=f"The paper has no numbers here: {OMITTED}",
+    ),
+    DataSet(
+        "cifar10",
+        "CIFAR-10",
+        _exhibits("c", "Figure 13", "Figure 4"),
+        reports=("", "-baseline"),
+        n=50_000,
+        inception="8.87 ± .12",
+        fid="25.32",
+        remark="The paper's numbers are those of Table 1, of 50,000 samples.",
+    ),
+    DataSet(
+        "celeba",
+        "CelebA",
+        _exhibits("b", "Figure 12", "Figures 4, 14 and 15"),
+        reports=("", "-baseline"),
+        remark=f"The paper has no numbers here: {OMITTED}",
+    ),
+)
+TITLES = {"": "NCSN", "-small": "small sibling", "-baseline": "baseline"}
+"""Our models, by what comes after the data set's name."""

@@ -1,0 +1,185 @@
+"""The results page: what the paper shows on the left, what ours are on the right, made of reports alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from scorefield.experiments import tables
+from scorefield.experiments.curves import PICTURE, draw_curves, has_curves
+from scorefield.experiments.paper import DATA_SETS, TITLES, DataSet, Exhibit
+from scorefield.files import new_file
+from scorefield.progress import duration
+from scorefield.recipes import RECIPES
+
+WIDTH = 440
+"""Of the pictures, in pixels."""
+Reports = dict[str, dict[str, Any]]
+"""By the name of the folder that they lie in."""
+
+
+def read_reports(folder: Path) -> Reports:
+    """All of folder/NAME/report.json."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder} (scorefield report MODEL --out {folder}/NAME makes one)")
+    found: Reports = {}
+    for path in sorted(folder.glob("*/report.json")):
+        try:
+            found[path.parent.name] = json.loads(path.read_text(encoding="utf-8"))
+            _ = found[path.parent.name]["model"]["sigmas"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is no report: {error} (make it anew with scorefield report)") from error
+    return found
+
+
+def make_page(folder: Path, out: Path) -> list[Path]:
+    """Draws the curves beside each report, and writes the page. Returns the files made."""
+    reports = read_reports(folder)
+    made = [draw_curves(each, folder / name) for name, each in reports.items() if has_curves(each)]
+    text = page(reports, folder, out)
+    with new_file(out) as file:
+        file.write(text.encode())
+    return [*made, out]
+
+
+def page(reports: Reports, folder: Path, out: Path) -> str:
+    """The page's text, with links to the pictures as seen from where it lies."""
+    place = Path(os.path.relpath(folder, out.parent)).as_posix()
+    known = {data_set.name for data_set in DATA_SETS}
+    others = sorted({name.partition("-")[0] for name in reports} - known)
+    sets = [*DATA_SETS, *(DataSet(name, name) for name in others)]
+    head = (
+        "# Results\n\n"
+        f"Made by `scorefield results` of the `report.json` in each folder of [{place}]({place}), not by hand. On the "
+        "left what [the paper](https://arxiv.org/abs/1907.05600) shows, on the right what this code makes of the same. "
+        "No sample was chosen: they are the first ones of their seed.\n"
+    )
+    folder = folder.resolve()
+    sections = (section(each, reports, place, f"{folder.parent.name}/{folder.name}") for each in sets)
+    return "\n".join([head, *sections])
+
+
+def section(data_set: DataSet, reports: Reports, place: str, folder: str) -> str:
+    """One data set: how its models were made, pictures, numbers, losses. `place`: the folder as seen from the page."""
+    mine = reports_of(data_set, reports)
+    missing = [f"{data_set.name}{each}" for each in data_set.reports if f"{data_set.name}{each}" not in mine]
+    parts = [f"## {data_set.title}\n"]
+    if mine:
+        parts += [_made(name, title_of(data_set, name), report) for name, report in mine.items()]
+    if missing:
+        parts.append(_not_measured(data_set, missing, folder))
+    if mine:
+        titles = {name: title_of(data_set, name) for name in mine}
+        parts += ["### Pictures\n", _pictures(data_set, mine, place)]
+        parts += ["### Numbers\n", tables.numbers(data_set, mine, titles)]
+        parts += [
+            f"{titles[name]}, not measured yet: `{_command(report, 'numbers')}`\n"
+            for name, report in mine.items()
+            if "numbers" not in report
+        ]
+        parts += [tables.losses(mine, titles), _curves(mine, titles, place)]
+    return "\n".join(part for part in parts if part)
+
+
+def reports_of(data_set: DataSet, reports: Reports) -> Reports:
+    """Its reports: the paper's models first, then any others whose folder begins with the data set's name."""
+    first = [f"{data_set.name}{each}" for each in data_set.reports]
+    more = [name for name in reports if name.partition("-")[0] == data_set.name and name not in first]
+    return {name: reports[name] for name in [*first, *more] if name in reports}
+
+
+def title_of(data_set: DataSet, name: str) -> str:
+    return TITLES.get(name.removeprefix(data_set.name), name)
+
+
+def _made(name: str, title: str, report: dict[str, Any]) -> str:
+    """The commands that made a model and its report, with what they took."""
+    model, sampler, seconds = report["model"], report["sampler"], report["seconds"]
+    sigmas, batch = model["sigmas"], model["recipe"]["batch_size"]
+    levels = f"{len(sigmas)} noise levels, σ = {sigmas[0]:g} … {sigmas[-1]:g}"
+    levels = levels if len(sigmas) > 1 else f"one noise level, σ = {sigmas[0]:g}"
+    training, how = report.get("training", {}), f"# {model['step']:,} iterations of {batch} images"
+    if "seconds" in training:
+        how += f" in {duration(training['seconds'])}: {training['images_per_second']:,.0f} images per second"
+    calls = sampler["steps"] * len(sigmas)
+    took = f"# on {report['machine']}: {duration(sum(seconds.values()))} in all"
+    if drawn := report.get("sampling", {}).get("images"):
+        took += f", {duration(seconds['sampling'])} of it for {drawn:,} samples of {calls:,} network calls each"
+    return (
+        f"**{title}**: {model['parameters'] / 1e6:.2f} M parameters, {levels}; {model['weights']} weights of step "
+        f"{model['step']:,}; sampled with T = {sampler['steps']}, ε = {sampler['step_size']:g}.\n\n```sh\n"
+        f"{train_command(model['recipe'])} --out runs/{name}\n{how}\n{report['command']}\n{took}\n```\n"
+    )
+
+
+def train_command(recipe: dict[str, Any]) -> str:
+    """The shortest command that trains by this recipe."""
+    options = {}
+    for name, known in RECIPES.items():
+        usual = asdict(known)
+        options[name] = {key: value for key, value in recipe.items() if usual.get(key, value) != value}
+    name = min(options, key=lambda each: len(options[each]))
+    words = [f"scorefield train {name}"]
+    for key, value in options[name].items():
+        flag = key.replace("_", "-")
+        words.append(
+            f"--{'' if value else 'no-'}{flag}" if isinstance(value, bool) else f"--{flag} {shlex.quote(str(value))}"
+        )
+    return " ".join(words)
+
+
+def _not_measured(data_set: DataSet, missing: list[str], folder: str) -> str:
+    lines = [
+        f"scorefield train {name} --out runs/{name} && scorefield report runs/{name} -n {data_set.n} --out "
+        f"{folder}/{name}"
+        for name in missing
+    ]
+    return f"Not measured yet: {', '.join(missing)}. These commands do it:\n\n```sh\n" + "\n".join(lines) + "\n```\n"
+
+
+def _pictures(data_set: DataSet, mine: Reports, place: str) -> str:
+    """A table: a figure of the paper in words, and ours."""
+    exhibits = [
+        each for each in data_set.exhibits or DATA_SETS[0].exhibits[:5] if f"{data_set.name}{each.model}" in mine
+    ]
+    rest = [name.removeprefix(data_set.name) for name in mine]
+    for model in [each for each in rest if each not in ("", "-baseline")]:
+        title = title_of(data_set, f"{data_set.name}{model}")
+        exhibits.append(Exhibit("Not in the paper", f"samples of: {title}", "samples.png", "samples", model))
+    rows = ["| the paper | ours |", "|---|---|"]
+    for exhibit in exhibits:
+        name = f"{data_set.name}{exhibit.model}"
+        made = mine[name].get(exhibit.part)
+        if made is None:
+            ours = f"not measured yet: `{_command(mine[name], exhibit.part)}`"
+        else:
+            words = tables.caption(exhibit, mine[name])
+            by = f"`{_command(mine[name], exhibit.part)}`: {_took(mine[name], exhibit.part)}"
+            ours = f'<img src="{place}/{name}/{exhibit.picture}" width="{WIDTH}"><br>{words}<br><sub>{by}</sub>'
+        rows.append(f"| **{exhibit.where}**: {exhibit.shows} | {ours} |")
+    return "\n".join(rows) + "\n"
+
+
+def _command(report: dict[str, Any], part: str) -> str:
+    return f"{report['command'].partition(' --parts ')[0]} --parts {part}"
+
+
+def _took(report: dict[str, Any], part: str) -> str:
+    """How long a part took, and where; without the sampling, which parts share."""
+    seconds = report["seconds"][part]
+    words = duration(seconds) if seconds >= 1 else "under 1 s"
+    return f"{words} on {report['machine']}{'' if part == 'stages' else ', after the sampling'}"
+
+
+def _curves(mine: Reports, titles: dict[str, str], place: str) -> str:
+    lines = [
+        f'<img src="{place}/{name}/{PICTURE}" width="{2 * WIDTH}">\n\n'
+        f"*{titles[name]}: losses over training by level, and at the end.*\n"
+        for name, report in mine.items()
+        if has_curves(report)
+    ]
+    return "\n".join(lines)

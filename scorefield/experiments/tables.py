@@ -1,0 +1,138 @@
+"""The tables of the results page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scorefield.experiments.paper import TABLE_1, DataSet, Exhibit
+
+Reports = dict[str, dict[str, Any]]
+KINDS = {"plain": "", "denoised": ", denoised"}
+"""Samples without and with the last denoising step."""
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """Markdown. Rows with nothing in them but their name are left out."""
+    lines = [head, ["---"] * len(head), *(row for row in rows if any(cell != "–" for cell in row[1:]))]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def numbers(data_set: DataSet, mine: Reports, titles: dict[str, str]) -> str:
+    """FID and the rest: the paper's, then each model's; in the last column real images where they were measured."""
+    measured = {name: report for name, report in mine.items() if "numbers" in report}
+    if not measured:
+        return ""
+    real = next((report["digits"]["test"] for report in mine.values() if "test" in report.get("digits", {})), None)
+    head = ["", "the paper", *(titles[name] for name in measured), *(["real test images"] if real else [])]
+    rows = []
+    for kind, words in KINDS.items():
+        for title, paper, show in _metrics(data_set, kind):
+            cells = [show(report["numbers"][kind]) for report in measured.values()]
+            rows.append([f"{title}{words}", paper, *cells, *(["–"] if real else [])])
+        for title, show_digits in VERDICTS.items() if real else ():
+            cells = [show_digits(report.get("digits", {}).get(kind)) for report in measured.values()]
+            rows.append([f"{title}{words}", "–", *cells, show_digits(real if kind == "plain" else None)])
+    losses = [_loss(report["numbers"]) for report in measured.values()]
+    rows.append(["objective, Eq. 6, held-out images", "–", *losses, *(["–"] if real else [])])
+    against = sorted({_against(report["numbers"]) for report in measured.values()})
+    note = (
+        f"{data_set.remark} Real images: {'; '.join(against)}. Denoised: after one more step, x + σ² s(x, σ).".strip()
+    )
+    return f"{note}\n\n{table(head, rows)}" + (f"\n{_table_1(measured, titles)}" if data_set.inception else "")
+
+
+def _metrics(data_set: DataSet, kind: str) -> list[tuple[str, str, Callable[[dict[str, Any]], str]]]:
+    """(name, the paper's value, how ours is shown). The paper takes no last denoising step."""
+    paper_fid, paper_score = (data_set.fid, data_set.inception) if kind == "plain" else (None, None)
+    return [
+        ("FID", paper_fid or "–", lambda n: f"{n['fid']:.2f} (n = {n['n']:,})"),
+        ("Inception score", paper_score or "–", inception_score),
+        ("KID", "–", lambda n: f"{n['kid']:.5f} ± {n['kid_standard_error']:.5f} {_kept(n)}" if "kid" in n else "–"),
+        ("precision", "–", lambda n: f"{n['precision']:.3f} {_kept(n)}" if "precision" in n else "–"),
+        ("recall", "–", lambda n: f"{n['recall']:.3f} {_kept(n)}" if "recall" in n else "–"),
+    ]
+
+
+def _kept(found: dict[str, Any]) -> str:
+    """Of how many samples and of how many real images."""
+    return "(n = {:,} and {:,})".format(*found["kept_n"])
+
+
+def inception_score(found: dict[str, Any]) -> str:
+    if found.get("inception_score") is None:
+        return "–"
+    return f"{found['inception_score']:.2f} ± {found['inception_score_deviation']:.2f} (n = {found['n']:,})"
+
+
+def _accepted(verdict: dict[str, Any] | None) -> str:
+    if verdict is None:
+        return "–"
+    return f"{verdict['accepted']:.2%} ± {verdict['accepted_standard_error']:.2%} (n = {verdict['n']:,})"
+
+
+def _histogram(verdict: dict[str, Any] | None) -> str:
+    if verdict is None or verdict["distance_to_uniform"] is None:
+        return "–"
+    return f"{verdict['distance_to_uniform']:.3f} (by chance {verdict['distance_by_chance']:.3f})"
+
+
+VERDICTS = {"accepted as digits": _accepted, "distance of the digits' histogram to uniform": _histogram}
+"""What the judge of digits says, and how it is shown."""
+
+
+def _loss(found: dict[str, Any]) -> str:
+    return f"{found['loss']:.2f} (n = {found['loss_n']:,})" if found.get("loss") is not None else "–"
+
+
+def _against(found: dict[str, Any]) -> str:
+    reference = found["reference"]
+    count = "an unknown number of images" if reference["n"] is None else f"{reference['n']:,} images"
+    return f"{count} of {reference['name']} ({reference['digest']})"
+
+
+def _table_1(measured: Reports, titles: dict[str, str]) -> str:
+    """The paper's Table 1, with ours in it."""
+    rows = []
+    for group, scores in TABLE_1.items():
+        rows += [[f"{each.model} ({group}, the paper)", each.inception, each.fid or "–"] for each in scores]
+    for name, report in measured.items():
+        for kind, words in KINDS.items():
+            found = report["numbers"][kind]
+            fid = f"{found['fid']:.2f} (n = {found['n']:,})"
+            rows.append([f"**{titles[name]}{words} (ours)**", inception_score(found), fid])
+    return "Table 1 of the paper, with ours:\n\n" + table(["model", "Inception score", "FID"], rows)
+
+
+def losses(mine: Reports, titles: dict[str, str]) -> str:
+    """The held-out loss at each noise level."""
+    each = {}
+    for name, report in mine.items():
+        if "loss_per_level" in report.get("numbers", {}):
+            sigmas = (f"{sigma:.3g}" for sigma in report["model"]["sigmas"])
+            each[name] = dict(zip(sigmas, report["numbers"]["loss_per_level"], strict=True))
+    if not each:
+        return ""
+    levels = sorted({sigma for values in each.values() for sigma in values}, key=float, reverse=True)
+    rows = [
+        [sigma, *("–" if values.get(sigma) is None else f"{values[sigma]:.2f}" for values in each.values())]
+        for sigma in levels
+    ]
+    words = "Losses at each noise level, σ² ℓ(σ), on held-out images (the paper reports none):\n\n"
+    return words + table(["σ", *(titles[name] for name in each)], rows)
+
+
+def caption(exhibit: Exhibit, report: dict[str, Any]) -> str:
+    """What is to be said below a picture of ours."""
+    made, seed = report[exhibit.part], report["sampler"]["seed"]
+    if exhibit.part == "samples":
+        last = ", with the last denoising step" if exhibit.picture == "samples_denoised.png" else ""
+        return f"the first {made['shown']} samples of seed {seed}{last}"
+    if exhibit.part == "stages":
+        return f"after {', '.join(f'{step:,}' for step in made['steps'])} steps"
+    told = made[exhibit.picture.removesuffix(".png")]
+    return (
+        f"{len(told['copies'])} of {told['n']:,} samples are copies by our measure, and {told['held_out_copies']} of "
+        f"{told['held_out_n']:,} held-out images; the median distance to the nearest training image is "
+        f"{told['ratio']['0.5']:.2f} times theirs"
+    )

@@ -17,8 +17,11 @@ from scorefield.checkpoint import Model, load, save_model
 from scorefield.cli import main
 from scorefield.data.named import SETS
 from scorefield.evaluation.subjects import model_of
+from scorefield.experiments.digits import judge
 from scorefield.export import export, name_alone
+from scorefield.generate import drawn
 from scorefield.recipes import Recipe, network_of
+from scorefield.threads import in_threads
 
 RECIPE = Recipe(width=4, levels=3, sigma_max=0.5, ema=0.9, sample_steps=2, data="/home/somebody/photos")
 CPU = torch.device("cpu")
@@ -226,3 +229,22 @@ def test_export_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
             main(["export", source, *arguments])
         assert stopped.value.code == 2
         assert words in capsys.readouterr().err
+
+
+def test_the_small_model_makes_digits() -> None:
+    """64 samples as the demo draws them. Of many, 91 of 100 pass; by 10 steps at each level instead of 25, 76 do."""
+    model = load("model:mnist-small")
+    images = drawn(
+        in_threads(model.network, threads=2),
+        model.sigmas,
+        model.shape,
+        range(64),
+        batch_size=64,
+        steps=25,
+        step_size=8e-5,
+        seed=0,
+    )
+    verdict = judge(images[:, -1])
+    assert verdict["accepted"] > 0.82
+    assert verdict["distance_to_uniform"] < 0.3  # by chance alone: 0.15
+    assert sum(count > 0 for count in verdict["histogram"]) >= 9

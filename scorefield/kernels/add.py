@@ -75,6 +75,8 @@ class _Add(torch.autograd.Function):
         programs = min(PROGRAMS, triton.cdiv(pixels, rows))
         sums = torch.empty(programs, c, device=grad.device, dtype=torch.float32)
         _backward[(programs,)](grad, z, out, sums, pixels, c, int(elu), ROWS=rows, COLUMNS=columns)
+        if not ctx.needs_input_grad[2]:
+            return out, out.to(ctx.b_dtype), None, None, None
         with ctx.beside(sums):
             d_bias = sums.sum(0)
         return out, out.to(ctx.b_dtype), d_bias, None, None

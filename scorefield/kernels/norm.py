@@ -174,13 +174,15 @@ class _Norm(torch.autograd.Function):
             dz if more is None else more, n, c, EPSILON, has_bias, int(ctx.elu), int(more is not None),
             ROWS=_rows(BACK_TILE, n, columns), COLUMNS=columns, num_warps=BACK_WARPS,
         )  # fmt: skip
+        if not any(ctx.needs_input_grad[1:5]):
+            return dx, *[None] * 8
         with ctx.beside(parts):
             tables = torch.empty(3, *gamma.shape, device=x.device, dtype=torch.float32)
             d_bias = torch.empty(c, device=x.device, dtype=torch.float32)
             grid = triton.cdiv(c, 32), 3 * len(gamma) + has_bias
             _tables[grid](parts, level, tables, d_bias, b, c, len(gamma), ROWS=128, COLUMNS=32)
         d_gamma, d_beta, d_alpha = tables.unbind()
-        return dx, d_bias if bias is not None else None, d_gamma, d_alpha, d_beta, None, None, None, None
+        return dx, d_bias if bias is not None else None, d_gamma, d_alpha, d_beta, *[None] * 4
 
 
 def norm(

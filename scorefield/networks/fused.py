@@ -36,8 +36,9 @@ from scorefield.networks.refinenet import (
 )
 
 LARGEST = -2
-"""Gradients are scaled so that the largest of the network's output lies between 2⁻³ and 2⁻². Seen with the paper's
-networks: inside, the largest is about as large; of the weights, which sum over pixels and batch, a thousand times."""
+"""Gradients are scaled so that the largest of the network's output lies between 2⁻³ and 2⁻². Seen on MNIST with a
+network of width 32: inside, the largest is about as large, and of the weights, which sum over pixels and batch, up to
+200 times, far from 65,504; in the quietest layer the root mean square is 1e-5, and float16's steps there are 6e-8."""
 
 
 class _Aside:
@@ -153,13 +154,10 @@ class Fused:
 
     def __init__(self, network: RefineNet, *, dtype: torch.dtype = torch.float16) -> None:
         self.network, self.dtype = network, dtype
-        outer = network.begin.weight, network.end.weight
-        inner = [
-            m.weight for m in network.modules() if isinstance(m, nn.Conv2d) and all(m.weight is not w for w in outer)
-        ]
-        known = {id(weight) for weight in inner}
+        rest = dict(network.named_parameters())
+        inner = [name for name, p in rest.items() if p.ndim == 4 and not name.startswith(("begin.", "end."))]
         self._many = len(inner)
-        self._parameters = [*inner, *(p for p in network.parameters() if id(p) not in known)]
+        self._parameters = [*(rest.pop(name) for name in inner), *rest.values()]
         self._resize: dict[tuple[int, int], Tensor] = {}
         self._aside = _Aside() if network.sigmas.is_cuda else None
 

@@ -15,6 +15,7 @@ from scorefield import kernels
 from scorefield.networks import RefineNet
 from scorefield.noise import SampleNoise
 from scorefield.score import Score
+from scorefield.threads import in_threads
 from scorefield.training import ExampleLosses, TrainingState
 
 WARM_UP = 3
@@ -31,10 +32,12 @@ def fast(network: RefineNet, *, dtype: torch.dtype = torch.float16) -> Score:
 
 
 def for_sampling(network: RefineNet, shape: tuple[int, ...], *, size: int, precision: str = "auto") -> Score:
-    """The score to sample with, `size` images of that shape at once: recorded on a GPU, the network itself elsewhere.
+    """The score to sample with, `size` images of that shape at once: recorded on a GPU, shared by threads on a CPU.
 
     `precision`: auto, which is float16 where the kernels can be used; or float32, the plain network.
     """
+    if network.sigmas.device.type == "cpu":
+        return in_threads(network)
     if precision == "float32" or not kernels.usable(network.sigmas):
         return network
     return Recorded(network, shape, size=size, dtype=torch.float16)
@@ -78,7 +81,8 @@ class Recorded:
         torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
         try:
             _warm_up(lambda: self._score(self._x, self._sigma))
-            if not self._score(self._x, self._sigma).isfinite().all():  # beyond float16's largest number
+            if not all(self._score(self._x, sigma).isfinite().all() for sigma in self._network.sigmas):
+                # beyond float16's largest number
                 self._score = fast(self._network, dtype=torch.bfloat16)
                 _warm_up(lambda: self._score(self._x, self._sigma))
             self._graph = torch.cuda.CUDAGraph()

@@ -19,7 +19,8 @@ from scorefield.score import Score
 def in_threads(score: Score, *, threads: int | None = None) -> Score:
     """The same score without gradients, by several threads, each with a part of the batch; None: as many as PyTorch's.
 
-    The parts of a batch must not depend on each other.
+    The parts of a batch must not depend on each other. Where there are fewer of them than threads, PyTorch's threads
+    share the work.
     """
     threads = threads or torch.get_num_threads()
     return score if threads == 1 else _InThreads(score, threads)
@@ -31,6 +32,8 @@ class _InThreads:
         self._pool = ThreadPoolExecutor(threads, initializer=partial(torch.set_num_threads, 1))
 
     def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
+        if len(x) < self._threads:
+            return self._part(x, sigma)
         parts = x.chunk(self._threads), sigma.expand(len(x)).chunk(self._threads)
         return torch.cat(list(self._pool.map(self._part, *parts)))
 

@@ -65,7 +65,8 @@ def test_the_shipped_classifier_knows_real_digits(hundred: Pixels, classifier: C
 
 
 def test_what_it_reached_on_the_test_set(classifier: Classifier) -> None:
-    """Of kinds that it did not learn, most images are rejected, and of most kinds nearly all."""
+    """What the shipped file says of itself. Of kinds that it did not learn, most images are rejected, and of most kinds
+    nearly all."""
     real = classifier.real
     assert real["n"] == 10_000
     assert real["accuracy"] > 0.99

@@ -105,7 +105,7 @@ def rel(a: torch.Tensor, b: torch.Tensor) -> float:
 @pytest.mark.parametrize("elu", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
-    "shape", [(3, 5, 4, 6), (1, 8, 5, 5), (4, 128, 32, 32), (4, 256, 16, 16), (2, 32, 28, 28), (3, 128, 14, 14)]
+    "shape", [(3, 5, 4, 6), (1, 8, 5, 5), (4, 128, 32, 32), (4, 256, 16, 16), (3, 128, 14, 14), (130, 8, 5, 5)]
 )
 def test_the_fused_norm_and_its_gradients(shape: tuple[int, ...], bias: bool, elu: bool) -> None:
     """Against the plain module in float64, with what else comes to x added to its gradient."""
@@ -219,6 +219,7 @@ def test_a_recorded_update_is_the_update(clip: float) -> None:
     ends = []
     for recorded in (True, False):
         network = network_of(Recipe(width=16), channels=1).cuda()
+        start = torch.cat([p.detach().flatten() for p in network.parameters()])
         rate = torch.tensor(1e-3, device="cuda")
         optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=True, capturable=True)
         state = TrainingState(network, optimizer)
@@ -228,9 +229,9 @@ def test_a_recorded_update_is_the_update(clip: float) -> None:
         generator = torch.Generator().manual_seed(0)
         pixels = torch.randint(0, 256, (16, 28, 28, 1), dtype=torch.uint8, generator=generator).cuda()
         updates = list(fit(state, lambda k, p=pixels: p, step, steps=3, learning_rate=1e-3))  # type: ignore[misc]
-        ends.append((torch.cat([p.detach().flatten() for p in network.parameters()]), updates))
+        ends.append((torch.cat([p.detach().flatten() for p in network.parameters()]) - start, updates))
     (one, updates), (other, others) = ends
-    assert rel(one, other) < 1e-3
+    assert rel(one, other) < 0.1  # of the way gone, some of it along gradients that are almost 0
     for a, b in zip(updates, others, strict=True):
         assert torch.equal(a.levels, b.levels)
         torch.testing.assert_close(a.losses, b.losses, rtol=2e-2, atol=1.0)

@@ -38,7 +38,7 @@ def digits(
     Example: scorefield digits runs/mnist -n 10000 --json digits.json --out digits.png
 
     Args:
-        what: A run folder, a model file, a shipped model (mnist-small, model:mnist), or images: mnist:test, a folder,
+        what: A run folder, a model file, a shipped model (mnist-small, say), or images: mnist:test, a folder,
             an .npy or .npz file. 28 × 28 pixels, grey, white on black.
         out: FILE.png for a picture of the first 100 samples: by digit, the surest first, those that are none with a
             red frame.
@@ -89,7 +89,8 @@ def _tell(numbers: dict[str, Any]) -> None:
     print(f"  called a digit   {share:.2%} ± {error:.2%}   (real ones: {real['accepted']:.2%})")
     distance, chance = numbers["distance_to_uniform"], numbers["distance_by_chance"]
     usual = f"(real ones: {real['distance_to_uniform']:.4f}; by chance alone: {chance:.4f})"
-    print(f"  off even shares  {distance:.4f}   {usual}")
+    if numbers["accepted"]:
+        print(f"  off even shares  {distance:.4f}   {usual}")
     print("  of digit 0 ... 9 " + " ".join(map(str, numbers["histogram"])))
     say(f"note: called a digit: with a confidence over {numbers['confidence']}; real ones: MNIST's test set")
 

@@ -112,13 +112,12 @@ def _drawn(
     """This process's part of the images as bytes (N, frames, H, W, C), the last frame being the end of the sampling."""
     from scorefield.fast import for_sampling
     from scorefield.generate import drawn
-    from scorefield.threads import in_threads
 
     mine, how = group.share(sampler.n), how_of(sampler, model)
     size = max(1, min(len(mine), sampler.batch_size))
     score = for_sampling(model.network, model.shape, size=size, precision=how.precision)
     return drawn(
-        in_threads(score) if group.device.type == "cpu" else score,
+        score,
         model.sigmas,
         model.shape,
         mine,

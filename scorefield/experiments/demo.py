@@ -23,13 +23,13 @@ from scorefield.checkpoint import Model, load
 from scorefield.data import pictures
 from scorefield.experiments import fig3
 from scorefield.experiments.output import Result
+from scorefield.fast import for_sampling
 from scorefield.files import new_file
 from scorefield.generate import drawn
 from scorefield.images import FRAMES, gif, grid, png, save_completions, save_images, to_float
 from scorefield.masks import mask_of
 from scorefield.progress import Track, silent
 from scorefield.shipped import PREFIX, shipped_models
-from scorefield.threads import in_threads
 
 MODEL = "mnist-small"
 STEPS = 25
@@ -95,7 +95,7 @@ def make(out: Path, *, seed: int = 0, track: Track[Any] = silent) -> Demo:
     recipe = model.recipe
     step_size = float(f"{recipe.step_size * recipe.sample_steps / STEPS:g}")  # as the command line would have it
     settings = Settings(STEPS, step_size, seed)
-    score = in_threads(model.network)
+    score = for_sampling(model.network, model.shape, size=DIGITS)
     draw = partial(drawn, score, model.sigmas, model.shape, **asdict(settings), track=track)
     start = time.monotonic()
     argument = _argument(out, seed, track)
@@ -126,7 +126,7 @@ def _digits(out: Path, model: Model, settings: Settings, draw: Draw) -> tuple[Pa
     images = draw(range(DIGITS), batch_size=DIGITS, frames=FRAMES, what=f"{DIGITS} digits from noise")
     save_images(picture, images)
     save_images(picture.with_suffix(".gif"), images)
-    command = f"scorefield sample {MODEL} -n {DIGITS} {settings.options} --out {_quoted(picture)}"
+    command = f"scorefield sample {PREFIX}{MODEL} -n {DIGITS} {settings.options} --out {_quoted(picture)}"
     numbers = {"n": DIGITS, "steps": settings.steps, "step_size": settings.step_size, "levels": len(model.sigmas)}
     part = Part(picture, numbers, command, time.monotonic() - start)
     return part, [grid(images[:, k]) for k in range(images.shape[1])]
@@ -143,7 +143,9 @@ def _completions(out: Path, model: Model, settings: Settings, draw: Draw) -> tup
     what = f"{COMPLETIONS} ways to complete a digit"
     images = draw(range(COMPLETIONS), batch_size=COMPLETIONS, known=(y, mask), what=what)[:, -1]
     save_completions(picture, images, original, known)
-    command = f"scorefield inpaint {MODEL} --image {_quoted(given)} --mask {MASK} -n {COMPLETIONS} {settings.options}"
+    command = (
+        f"scorefield inpaint {PREFIX}{MODEL} --image {_quoted(given)} --mask {MASK} -n {COMPLETIONS} {settings.options}"
+    )
     numbers = {"n": COMPLETIONS, "mask": MASK, **_spread(images, original, known)}
     part = Part(picture, numbers, f"{command} --out {_quoted(picture)}", time.monotonic() - start)
     return part, [np.where(known[..., None], original, np.uint8(128)), *images, original]

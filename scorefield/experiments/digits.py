@@ -179,7 +179,7 @@ def train(
 def _batches(
     pixels: Pixels, labels: Tensor, *, passes: int, size: int, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """`size` digits and half as many images that are none, all warped and noisy, with their classes."""
+    """`size` digits and half as many images that are none, half of them warped, all noisy, with their classes."""
     count = len(pixels) // size
     for _ in range(passes):
         order = torch.randperm(len(pixels), generator=generator)[: count * size]

@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import lru_cache
 from importlib.util import find_spec
 
 import torch
-
-Beside = Callable[..., AbstractContextManager[None]]
-"""Around launches whose results nothing waits for yet, given the tensors that they read: they may run on another
-stream."""
 
 
 @lru_cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,7 +10,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scorefield.kernels import Beside
+from scorefield.kernels.passes import flag
+from scorefield.kernels.streams import Beside, at_once
 
 PROGRAMS = 264
 """That sum the bias's gradient, at most; their sums are then added up in one order."""
@@ -26,7 +26,7 @@ def _add(a_ptr, b_ptr, bias_ptr, out_ptr, pixels, C, elu, ROWS: tl.constexpr, CO
     y = tl.load(a_ptr + place, mask=mask, other=0.0).to(tl.float32)
     y += tl.load(b_ptr + place, mask=mask, other=0.0).to(tl.float32)
     y += tl.load(bias_ptr + channel, mask=channel < C, other=0.0)[None, :]
-    y = tl.where((y > 0) | (tl.zeros_like(channel) + elu == 0)[None, :], y, tl.exp(tl.minimum(y, 0.0)) - 1.0)
+    y = tl.where((y > 0) | flag(1 - elu, channel)[None, :], y, tl.exp(tl.minimum(y, 0.0)) - 1.0)
     tl.store(out_ptr + place, y.to(out_ptr.dtype.element_ty), mask=mask)
 
 
@@ -41,7 +41,7 @@ def _backward(grad_ptr, z_ptr, out_ptr, sums_ptr, pixels, C, elu, ROWS: tl.const
         mask = (row < pixels)[:, None] & (channel < C)[None, :]
         place = row[:, None] * C + channel[None, :]
         grad = tl.load(grad_ptr + place, mask=mask, other=0.0).to(tl.float32)
-        changed = mask & (tl.zeros_like(channel) + elu > 0)[None, :]
+        changed = mask & flag(elu, channel)[None, :]
         z = tl.load(z_ptr + place, mask=changed, other=1.0).to(tl.float32)
         grad = tl.where(z > 0, grad, grad * (z + 1.0))
         tl.store(out_ptr + place, grad.to(out_ptr.dtype.element_ty), mask=changed)
@@ -82,6 +82,6 @@ class _Add(torch.autograd.Function):
         return out, out.to(ctx.b_dtype), d_bias, None, None
 
 
-def add(a: Tensor, b: Tensor, bias: Tensor, *, elu: bool = False, beside: Beside = nullcontext) -> Tensor:
+def add(a: Tensor, b: Tensor, bias: Tensor, *, elu: bool = False, beside: Beside = at_once) -> Tensor:
     """a + b + bias, of a's type; a and b (B, C, H, W), channels-last, bias (C,) in float32. `beside`: see norm."""
     return _Add.apply(a, b, bias, elu, beside)

@@ -17,7 +17,6 @@ the same bits every time.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -26,8 +25,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scorefield.kernels import Beside
 from scorefield.kernels.passes import among, flag, gradient, look_up, moments, shifted, sums, through_means, tile
+from scorefield.kernels.streams import Beside, at_once
 
 EPSILON = 1e-5
 TILE, MEAN_TILE, WARPS = 2048, 8192, 2
@@ -176,7 +175,7 @@ class _Norm(torch.autograd.Function):
         )  # fmt: skip
         if not any(ctx.needs_input_grad[1:5]):
             return dx, *[None] * 8
-        with ctx.beside(parts):
+        with ctx.beside(parts, level):
             tables = torch.empty(3, *gamma.shape, device=x.device, dtype=torch.float32)
             d_bias = torch.empty(c, device=x.device, dtype=torch.float32)
             grid = triton.cdiv(c, 32), 3 * len(gamma) + has_bias
@@ -195,7 +194,7 @@ def norm(
     *,
     elu: bool,
     dtype: torch.dtype,
-    beside: Beside = nullcontext,
+    beside: Beside = at_once,
 ) -> tuple[Tensor, Tensor]:
     """z, (B, C, H, W) of that type, channels-last; and x itself, for what else becomes of it: gradients that come to it
     from there are added to those through z in the same pass. Around the last steps to the gradients of parameters is

@@ -11,9 +11,7 @@ power of two, which each backward pass chooses by the largest gradient that come
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any
 
@@ -25,6 +23,7 @@ from torch.nn import functional as F
 from scorefield.kernels.add import add
 from scorefield.kernels.norm import norm
 from scorefield.kernels.pool import halve, pool
+from scorefield.kernels.streams import Aside, Beside, at_once
 from scorefield.networks.refinenet import (
     ChainedResidualPooling,
     CondInstanceNorm,
@@ -39,40 +38,15 @@ LARGEST = -2
 """Gradients are scaled so that the largest of the network's output lies between 2⁻³ and 2⁻². Seen on MNIST with a
 network of width 32: inside, the largest is about as large, and of the weights, which sum over pixels and batch, up to
 200 times, far from 65,504; in the quietest layer the root mean square is 1e-5, and float16's steps there are 6e-8."""
-
-
-class _Aside:
-    """A second stream for the gradients of parameters, which nothing waits for until the end."""
-
-    LAG = 4
-    """Pieces of work that it may be behind. What they read is kept so long, which takes memory."""
-
-    def __init__(self) -> None:
-        self.stream = torch.cuda.Stream()
-        self.pending: deque[tuple[torch.cuda.Event, tuple[Tensor, ...]]] = deque()
-
-    @contextmanager
-    def work(self, *read: Tensor) -> Iterator[None]:
-        """Inside, what is launched runs beside what comes next. `read`: tensors not to be freed before it is done."""
-        while len(self.pending) >= self.LAG:
-            torch.cuda.current_stream().wait_event(self.pending[0][0])
-            self.pending.popleft()
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            yield
-            self.pending.append((self.stream.record_event(), read))
-
-    def join(self) -> None:
-        """All of it is done before what comes next."""
-        torch.cuda.current_stream().wait_stream(self.stream)
-        self.pending.clear()
+USUAL = 17
+"""For batches of more than 2¹⁷ pixels (128 images of 32 × 32) it is less, in proportion, as the sums may be more."""
 
 
 class _Conv(torch.autograd.Function):
     """A convolution whose weight's gradient is computed beside what comes next."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, module: nn.Conv2d, aside: _Aside | None) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, x: Tensor, weight: Tensor, module: nn.Conv2d, aside: Aside | None) -> Tensor:  # noqa: ANN401
         ctx.save_for_backward(x, weight)
         ctx.how = (None, module.stride, module.padding, module.dilation, False, [0, 0], 1)
         ctx.aside = aside
@@ -110,7 +84,9 @@ class _Outside(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
         exponent = torch.frexp(grad.abs().amax())[1]
-        ctx.scale.value = torch.exp2((LARGEST - exponent).clamp(-100, 100).float())
+        pixels = grad.numel() // grad.shape[1]
+        largest = LARGEST - max(0, (pixels - 1).bit_length() - USUAL)
+        ctx.scale.value = torch.exp2((largest - exponent).clamp(-100, 100).float())
         return grad * ctx.scale.value, None
 
 
@@ -124,7 +100,7 @@ class _Inside(torch.autograd.Function):
     def forward(
         ctx: Any,  # noqa: ANN401
         scale: _Scale,
-        aside: _Aside | None,
+        aside: Aside | None,
         dtype: torch.dtype,
         many: int,
         *parameters: Tensor,
@@ -159,7 +135,7 @@ class Fused:
         self._many = len(inner)
         self._parameters = [*(rest.pop(name) for name in inner), *rest.values()]
         self._resize: dict[tuple[int, int], Tensor] = {}
-        self._aside = _Aside() if network.sigmas.is_cuda else None
+        self._aside = Aside() if network.sigmas.is_cuda else None
 
     def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
         network = self.network
@@ -171,7 +147,7 @@ class Fused:
         height, width = x.shape[2:]
         h = 2 * x - 1
         if h.requires_grad:
-            h.register_hook(lambda grad: grad / scale.value)
+            h.register_hook(lambda grad: self._unscaled(grad, scale))
         if height % 2 or width % 2:
             h = F.pad(h, (0, width % 2, 0, height % 2), mode="replicate")
         h = h.contiguous(memory_format=torch.channels_last)
@@ -191,6 +167,12 @@ class Fused:
             y = call.outer(network.end, h)[..., :height, :width]
             return _Outside.apply(y, scale)  # type: ignore[no-untyped-call]
 
+    def _unscaled(self, grad: Tensor, scale: _Scale) -> Tensor:
+        """The gradient of x, which comes last: where that of no parameter is wanted, nothing else joins the streams."""
+        if self._aside is not None:
+            self._aside.join()
+        return grad / scale.value
+
 
 def _convolutions(*, allow_tf32: bool) -> AbstractContextManager[None]:
     """Inside, float32 convolutions with or without TF32, and all else as it is."""
@@ -208,10 +190,10 @@ class _Call:
         level: Tensor,
         resize: dict[tuple[int, int], Tensor],
         dtype: torch.dtype,
-        aside: _Aside | None,
+        aside: Aside | None,
     ) -> None:
         self.of, self.level, self.resize, self.dtype, self.aside = of, level, resize, dtype, aside
-        self.beside = nullcontext if aside is None else aside.work
+        self.beside: Beside = at_once if aside is None else aside.work
 
     def bias(self, *convs: nn.Module) -> Tensor:
         """The sum of their biases."""

@@ -41,6 +41,9 @@ FIXED = (
 )
 """What cannot change when a run is resumed. Nor can the data, but for the place where they lie: a digest is kept."""
 
+CURE = "lower --learning-rate, or add --warmup 1000, --clip 1 or on a GPU --precision bfloat16, and --resume"
+"""For runs whose numbers are no longer finite."""
+
 Say = Callable[[str], None]
 
 
@@ -136,7 +139,7 @@ class Run:
             if not value.isfinite().all():
                 raise FloatingPointError(
                     f"the weights are not finite after step {self.state.step}, which is not saved; the last good "
-                    f"checkpoint is {self.saved} (lower --learning-rate, or add --warmup 1000 or --clip 1)"
+                    f"checkpoint is {self.saved} ({CURE})"
                 )
         facts = {"step": str(self.state.step), "seconds": f"{self.seconds:.3f}"}
         checkpoint.write(folder / f"optimizer-{name}", moments, facts)

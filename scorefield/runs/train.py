@@ -22,7 +22,7 @@ from scorefield.logs import Log
 from scorefield.networks import RefineNet
 from scorefield.progress import Bar, Track, silent
 from scorefield.recipes import OBJECTIVES, Recipe, network_of
-from scorefield.runs.folder import Run, Say, check_folder, locked, write_recipe
+from scorefield.runs.folder import CURE, Run, Say, check_folder, locked, write_recipe
 from scorefield.runs.losses import Losses
 from scorefield.runs.stop import Stop
 from scorefield.score import Score
@@ -266,5 +266,4 @@ def _log(run: Run, numbers: dict[str, float], began: float, clock: tuple[float, 
 
 def _not_finite(step: int, saved: Path | None) -> FloatingPointError:
     good = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
-    cure = "lower --learning-rate, or add --warmup 1000, --clip 1 or on a GPU --precision bfloat16, and --resume"
-    return FloatingPointError(f"the loss is not finite at step {step}; {good} ({cure})")
+    return FloatingPointError(f"the loss is not finite at step {step}; {good} ({CURE})")

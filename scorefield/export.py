@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from scorefield.checkpoint import Weights, held_by, read_model, recipe_from_json, write
-from scorefield.data.named import SETS
+from scorefield.data.named import name_alone as name_alone
 from scorefield.version import __version__
 
 Precision = Literal["float16", "float32"]
@@ -75,9 +74,3 @@ def _without_paths(metadata: Mapping[str, str]) -> dict[str, str]:
     facts = {name: value for name, value in metadata.items() if name not in ("sha256", "format")}
     facts |= {"version": __version__, "recipe": json.dumps(asdict(replace(recipe, data=name_alone(recipe.data))))}
     return facts | ({"data": name_alone(metadata["data"])} if "data" in metadata else {})
-
-
-def name_alone(source: str) -> str:
-    """The last part of a path; of a folder that is called like a data set, ./NAME, which is not the data set."""
-    *before, name = re.split(r"[/\\]", re.sub(r"[/\\]+$", "", source))
-    return f"./{name}" if before and name.partition(":")[0] in SETS else name

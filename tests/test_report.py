@@ -8,8 +8,8 @@ import shutil
 import struct
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,13 @@ import torch
 from PIL import Image
 from small_network import Small
 
-from scorefield import checkpoint, inception, load
+from scorefield import bench, checkpoint, inception, load, version
 from scorefield.cli import main
+from scorefield.data import named
 from scorefield.data.images import Pixels
 from scorefield.distributed import Group
-from scorefield.evaluation import How, Pool, parts, pool
+from scorefield.evaluation import How, Pool, pool
+from scorefield.evaluation import report as parts
 from scorefield.generate import generate
 from scorefield.images import grid, to_bytes
 from scorefield.noise import SampleNoise, sample_seeds
@@ -147,13 +149,11 @@ def test_a_report_says_what_evaluate_and_neighbors_say(
 
 
 def test_the_facts_that_stand_beside_the_numbers(run: Path, tmp_path: Path) -> None:
-    found = report(run, tmp_path / "r", "--name", "dots & more", "--step-size", "2e-4")
+    found = report(run, tmp_path / "dots & more", "--step-size", "2e-4")
     model = load(run)
-    assert found["name"] == "dots & more"
-    assert found["command"] == (
-        f"scorefield report {run} --out {tmp_path / 'r'} -n 30 --name 'dots & more' --step-size 0.0002"
-    )
-    assert found["machine"] == "CPU, 1 threads"
+    assert found["command"] == "scorefield report run --out 'dots & more' -n 30 --step-size 0.0002"
+    here = {"machine": "CPU, 1 threads", "processes": 1, "scorefield": version.__version__, "torch": torch.__version__}
+    assert found["made_on"] == dict.fromkeys(("sampling", "samples", "stages", "neighbors", "numbers"), here)
     assert found["sampler"] == {"steps": 7, "step_size": 2e-4, "denoise": False, "seed": 0, "precision": "float32"}
     facts = found["model"]
     assert (facts["step"], facts["weights"], facts["digest"]) == (4, "ema", model.digest[:12])
@@ -225,7 +225,7 @@ def test_an_interrupted_report_goes_on_where_it_stopped(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(parts, "neighbors_part", stopped)
+        patched.setattr(parts.Work, "neighbors", stopped)
         with pytest.raises(SystemExit) as exit_:
             report(run, tmp_path / "r")
     assert exit_.value.code == 130
@@ -235,7 +235,7 @@ def test_an_interrupted_report_goes_on_where_it_stopped(
     assert sampled == [N]
     capsys.readouterr()
     with monkeypatch.context() as patched:
-        patched.setattr(parts, "stages_part", stopped)
+        patched.setattr(parts.Work, "stages", stopped)
         found = report(run, tmp_path / "r")
     assert sampled == [N]
     assert "stages: there already" in capsys.readouterr().err
@@ -248,17 +248,139 @@ def test_an_interrupted_report_goes_on_where_it_stopped(
     assert (tmp_path / "r" / "stages.png").is_file()
 
 
-def test_another_model_or_setting_makes_it_anew(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_of_another_model_or_setting_is_not_lost(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = report(run, tmp_path / "r", "--parts", "numbers")
     report(run, tmp_path / "r", "--parts", "stages")
     both = read(tmp_path / "r" / "report.json")
     assert both["numbers"] == first["numbers"]
     assert both["command"].endswith("--parts stages numbers")
     capsys.readouterr()
+    np.save(tmp_path / "dots.npy", dots(60, 1))
+    for others in (["--weights", "raw"], ["-n", "20"], ["--data", str(tmp_path / "dots.npy")], ["--seed", "1"]):
+        with pytest.raises(SystemExit) as stopped:
+            report(run, tmp_path / "r", "--parts", "stages", *others)
+        assert stopped.value.code == 2
+        assert "of another model or setting (name another --out, or delete it)" in capsys.readouterr().err
+    assert read(tmp_path / "r" / "report.json") == both
+    (tmp_path / "r" / "report.json").unlink()
     raw = report(run, tmp_path / "r", "--parts", "numbers", "--weights", "raw")
-    assert "made anew" in capsys.readouterr().err
     assert raw["numbers"]["plain"]["fid"] != first["numbers"]["plain"]["fid"]
-    assert "stages" not in raw
+
+
+def test_data_of_the_same_name_in_two_places_are_told_apart(run: Path, tmp_path: Path) -> None:
+    for place in "ab":
+        (tmp_path / place).mkdir()
+        np.save(tmp_path / place / "dots.npy", dots(60, 1))
+    call = ["--parts", "numbers", "--data"]
+    found = report(run, tmp_path / "r", *call, str(tmp_path / "a" / "dots.npy"))
+    assert found["data"].startswith("dots.npy (")
+    assert report(run, tmp_path / "r", *call, str(tmp_path / "a" / "dots.npy"))["numbers"] == found["numbers"]
+    with pytest.raises(SystemExit):
+        report(run, tmp_path / "r", *call, str(tmp_path / "b" / "dots.npy"))
+
+
+def test_a_report_without_a_part_is_no_reason_to_refuse_another_setting(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(parts.Work, "draw", stopped)
+        with pytest.raises(SystemExit):
+            report(run, tmp_path / "r")
+    assert read(tmp_path / "r" / "report.json")["n"] == N
+    assert report(run, tmp_path / "r", "-n", "20", "--parts", "samples")["n"] == 20
+
+
+def test_each_part_keeps_the_machine_and_the_versions_that_made_it(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = report(run, tmp_path / "r", "--parts", "samples")
+    monkeypatch.setattr(bench, "device_name", lambda _: "another machine")
+    monkeypatch.setattr(version, "__version__", "99")
+    both = report(run, tmp_path / "r", "--parts", "samples", "neighbors")
+    assert both["samples"] == first["samples"]
+    for part in ("sampling", "samples"):  # all samples were there
+        assert both["made_on"][part] == first["made_on"][part]
+    assert both["made_on"]["neighbors"] == {**first["made_on"]["samples"], "machine": "another machine"} | {
+        "scorefield": "99"
+    }
+
+
+def test_samples_that_either_kind_lacks_are_counted(run: Path, tmp_path: Path, sampled: list[int]) -> None:
+    model = load(run)
+    how = How(7, model.recipe.step_size, True, 0)
+    Pool(model, how).draw(N, ALONE, batch_size=100)
+    shutil.rmtree(Pool(model, How(7, model.recipe.step_size, False, 0)).folder)
+    assert sampled == [N]
+    assert report(run, tmp_path / "r", "--parts", "samples")["sampling"] == {"images": N}
+    assert sampled == [N, N]
+
+
+# ---------------------------------------------------------------- nothing of the machine on which it was made
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_report_holds_no_path_of_this_machine(
+    run: Path,
+    tmp_path: Path,
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    given: bool,
+) -> None:
+    monkeypatch.setattr(inception, "load_inception", lambda **_: Small(with_classes=False))
+    np.save(tmp_path / "dots.npy", dots(20, 1))
+    options = ["--data", str(tmp_path / "dots.npy")] if given else []
+    found = report(run, tmp_path / "r", "-n", "20", *options)
+    text = (tmp_path / "r" / "report.json").read_text()
+    for place in (run.parent, tmp_path):
+        assert str(place) not in text
+    names = [found["model"]["data"], found["model"]["recipe"]["data"], found["neighbors"]["data"]]
+    names += [found["numbers"]["reference"]["name"], found["numbers"]["loss_data"].split(" (")[0]]
+    assert names == ["dots.npy"] * 5
+    assert "$SCOREFIELD_DATA/inception brings it" in found["numbers"]["preprocessing"][-1]
+    assert ("of the reference dots.npy" in "".join(found["numbers"]["plain"]["notes"])) == given
+    capsys.readouterr()
+    main(["evaluate", str(run), "-n", "20", "--json", str(tmp_path / "e.json")])
+    assert f"in {store / 'inception'} brings it" in capsys.readouterr().err
+    assert str(store) not in (tmp_path / "e.json").read_text()
+
+
+def test_a_place_below_the_working_folder_is_told_from_there(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    command = report(run, tmp_path / "r", "--parts", "stages")["command"]
+    assert command == "scorefield report run --out r -n 30 --parts stages"
+    shutil.copytree(run, tmp_path / "runs" / "mine")
+    monkeypatch.chdir(tmp_path)
+    command = report(tmp_path / "runs" / "mine", Path("s"), "--parts", "stages")["command"]
+    assert command == "scorefield report runs/mine --out s -n 30 --parts stages"
+
+
+# ---------------------------------------------------------------- what the neighbours are compared with
+
+
+def test_where_nothing_is_held_out_the_report_says_so(run: Path, tmp_path: Path) -> None:
+    call = ["--parts", "neighbors"]
+    assert report(run, tmp_path / "r", *call)["neighbors"]["others"] == "held-out images"
+    np.save(tmp_path / "more.npy", dots(60, 1))
+    found = report(run, tmp_path / "s", *call, "--data", str(tmp_path / "more.npy"))["neighbors"]
+    assert found["others"] == "training images among the others"
+
+
+def test_numbers_that_are_not_finite_are_told(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(run, tmp_path / "r", "--parts", "numbers")
+    found["numbers"]["denoised"]["fid"] = found["numbers"]["loss"] = None
+    (tmp_path / "r" / "report.json").write_text(json.dumps(found))
+    capsys.readouterr()
+    report(run, tmp_path / "r", "--parts", "numbers")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  fid")]
+    assert line.split() == ["fid", f"{found['numbers']['plain']['fid']:.4f}", "–"]
 
 
 # ---------------------------------------------------------------- the run's losses
@@ -318,23 +440,40 @@ def test_digits_are_judged(tmp_path: Path, store: Path, monkeypatch: pytest.Monk
     for name, n in (("train-images-idx3-ubyte", 40), ("t10k-images-idx3-ubyte", 12)):
         header = struct.pack(">4I", 0x803, n, 28, 28)
         (store / "mnist" / name).write_bytes(header + dots(n, n, (28, 28)).tobytes())
-    options = OPTIONS.replace("--sample-steps 7", "--sample-steps 1")
+    options = OPTIONS.replace("--sample-steps 7", "--sample-steps 1").replace("--held-out 6", "--held-out 0")
     main(["train", "tiny", "--data", "mnist", "--out", str(tmp_path / "run"), "--image-size", "None", "--steps", "1",
           *options.split()])  # fmt: skip
 
-    def judge(pixels: Pixels) -> dict[str, Any]:
-        return {"n": len(pixels), "accepted": float(pixels.mean()) / 255}
+    (store / "mnist" / "t10k-images-idx3-ubyte").unlink()  # the judge knows what it says of MNIST's test set
+    real = {"n": 10_000, "accepted": 0.985}
 
-    monkeypatch.setitem(sys.modules, "scorefield.experiments.digits", SimpleNamespace(judge=judge))
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "scorefield.experiments.digits", None)
-        with pytest.warns(UserWarning, match="no verdict on the digits"):
-            assert not parts.has_digits(load(tmp_path / "run"))
+    def judge(pixels: Pixels) -> dict[str, Any]:
+        return {"n": len(pixels), "accepted": float(pixels.mean()) / 255, "real": real}
+
+    def none(*_: object, **__: object) -> bytes:
+        raise OSError("no network")
+
+    monkeypatch.setattr(parts, "judge", judge)
+    monkeypatch.setattr(named, "download", none)
     found = report(tmp_path / "run", tmp_path / "r", "--parts", "numbers")
     main(["sample", str(tmp_path / "run"), "-n", str(N), "--denoise", "--out", str(tmp_path / "s.npy")])
-    assert found["digits"]["denoised"] == judge(np.load(tmp_path / "s.npy"))
-    assert found["digits"]["test"] == judge(dots(12, 12, (28, 28)))
+    assert found["digits"]["denoised"] | {"real": real} == judge(np.load(tmp_path / "s.npy"))
+    assert found["digits"]["test"] == real
     assert found["digits"]["plain"]["n"] == N
+
+
+def test_a_report_tells_that_a_model_was_imported(run: Path) -> None:
+    model = replace(load(run), facts={"data": "unknown", "imported_from": "checkpoint.pth", "version": "1"})
+    told = parts.about(model)
+    assert (told["data"], told["imported_from"], "version" in told) == ("unknown", "checkpoint.pth", False)
+
+
+def test_which_models_make_digits(run: Path) -> None:
+    model = load(run)
+    digits = replace(model, recipe=replace(model.recipe, data="mnist"), shape=(1, 28, 28))
+    assert parts.has_digits(digits)
+    assert not parts.has_digits(replace(digits, shape=(1, 12, 12)))
+    assert not parts.has_digits(replace(digits, recipe=model.recipe))
 
 
 # ---------------------------------------------------------------- wrong calls
@@ -343,6 +482,8 @@ def test_digits_are_judged(tmp_path: Path, store: Path, monkeypatch: pytest.Monk
 def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     np.savez(tmp_path / "stats.npz", mu=np.zeros(24), sigma=np.eye(24))
+    np.save(tmp_path / "colour.npy", dots(30, 1, (12, 12, 3)))
+    np.save(tmp_path / "two.npy", dots(2, 1))
     ok = ["--out", str(tmp_path / "r")]
     cases = [
         ([str(run), "--out", str(tmp_path / "file" / "r")], 1, "cannot make the folder"),
@@ -351,6 +492,9 @@ def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         ([str(run), *ok, "--data", str(tmp_path / "stats.npz")], 2, "--parts samples stages numbers"),
         ([str(tmp_path / "none"), *ok], 2, "no file"),
         ([str(run), *ok, "--data", str(tmp_path / "none")], 2, "does not exist"),
+        ([str(run), *ok, "--data", str(tmp_path / "colour.npy")], 2, "colour.npy of (3, 12, 12) (--parts samples"),
+        ([str(run), *ok, "--data", str(tmp_path / "two.npy")], 2, "has 2 images: too few to be anybody's neighbours"),
+        ([str(run), *ok, "--name", "mine"], 2, "--name"),
     ]
     for arguments, code, words in cases:
         with pytest.raises(SystemExit) as stopped:

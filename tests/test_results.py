@@ -16,6 +16,8 @@ from small_network import Small
 
 from scorefield import inception
 from scorefield.cli import main, training
+from scorefield.experiments import curves
+from scorefield.experiments.output import new_figure
 from scorefield.experiments.paper import DATA_SETS, TABLE_1
 from scorefield.experiments.results import make_page, page, read_reports, train_command
 from scorefield.recipes import RECIPES
@@ -26,6 +28,9 @@ PICTURES = {
     "stages": ["stages.png"],
     "neighbors": ["neighbors.png", "neighbors_inception.png"],
 }
+
+REAL = {"accuracy": 0.9966, "n": 10_000, "accepted": 0.985, "distance_to_uniform": 0.0216}
+"""What the classifier of digits says of real ones: in its file there is no more."""
 
 
 def fake(folder: Path, name: str, *, seed: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -40,8 +45,8 @@ def fake(folder: Path, name: str, *, seed: int, **changes: Any) -> dict[str, Any
         return {**found, "inception_score": None, "n": 5000, "kept_n": [4000, 3000], "notes": []}
 
     def verdict() -> dict[str, Any]:
-        share, error, distance, chance = rng.uniform(0.1, 1, 4).tolist()
-        words = {"n": 4321, "accepted": share, "accepted_standard_error": error, "histogram": [432] * 10}
+        share, distance, chance = rng.uniform(0.1, 1, 3).tolist()
+        words = {"n": 4321, "accepted": share, "accepted_standard_error": (share * (1 - share) / 4321) ** 0.5}
         return {**words, "distance_to_uniform": distance, "distance_by_chance": chance}
 
     def copies() -> dict[str, Any]:
@@ -51,12 +56,11 @@ def fake(folder: Path, name: str, *, seed: int, **changes: Any) -> dict[str, Any
     columns = ["step", "held_out", *(f"held_out_{k}" for k in range(1, len(sigmas) + 1))]
     rows = [[step, *rng.uniform(1, 99, len(sigmas) + 1).tolist()] for step in (1000, 2000, 3000)]
     report: dict[str, Any] = {
-        "name": name,
         "command": f"scorefield report runs/{name} --out docs/results/{name} -n 5000",
-        "machine": "a machine",
+        "made_on": {part: {"machine": "a machine"} for part in (*PICTURES, "sampling", "numbers", "digits")},
         "sampler": {"steps": recipe.sample_steps, "step_size": recipe.step_size, "denoise": False, "seed": 0},
         "model": {
-            "step": 200_000,
+            "step": recipe.steps,
             "weights": "raw",
             "parameters": 7_643_210,
             "shape": [1, 28, 28],
@@ -80,7 +84,12 @@ def fake(folder: Path, name: str, *, seed: int, **changes: Any) -> dict[str, Any
         "sampling": {"images": 5000},
         "samples": {"files": PICTURES["samples"], "shown": 100},
         "stages": {"files": PICTURES["stages"], "steps": [0, 500, 1000]},
-        "neighbors": {"files": PICTURES["neighbors"], "neighbors": copies(), "neighbors_inception": copies()},
+        "neighbors": {
+            "files": PICTURES["neighbors"],
+            "others": "held-out images",
+            "neighbors": copies(),
+            "neighbors_inception": copies(),
+        },
         "numbers": {
             "plain": numbers(),
             "denoised": numbers(),
@@ -89,7 +98,7 @@ def fake(folder: Path, name: str, *, seed: int, **changes: Any) -> dict[str, Any
             "loss_per_level": losses,
             "loss_n": 1000,
         },
-        "digits": {"plain": verdict(), "denoised": verdict(), "test": verdict()},
+        "digits": {"plain": verdict(), "denoised": verdict(), "test": REAL},
     }
     report = {key: value for key, value in {**report, **changes}.items() if value is not None}
     (folder / name).mkdir(parents=True)
@@ -126,7 +135,6 @@ def test_the_page_holds_every_number_of_the_reports(docs: Path) -> None:
     text = made(docs)
     reports = [json.loads((docs / "results" / name / "report.json").read_text()) for name in
                ("mnist", "mnist-small", "mnist-baseline")]  # fmt: skip
-    real = reports[0]["digits"]["test"]
     for kind, words in (("plain", ""), ("denoised", ", denoised")):
         found = [report["numbers"][kind] for report in reports]
         kept = "(n = 4,000 and 3,000)"
@@ -138,11 +146,12 @@ def test_the_page_holds_every_number_of_the_reports(docs: Path) -> None:
         }
         for name, cells in expected.items():
             assert row_of(text, name + words) == [name + words, "–", *cells, "–"]
-        judged = [report["digits"][kind] for report in reports] + ([real] if kind == "plain" else [])
+        judged = [report["digits"][kind] for report in reports]
         shares = [f"{e['accepted']:.2%} ± {e['accepted_standard_error']:.2%} (n = 4,321)" for e in judged]
-        assert row_of(text, f"accepted as digits{words}")[2 : 2 + len(shares)] == shares
+        real = ["98.50% ± 0.12% (n = 10,000)", "0.022"] if kind == "plain" else ["–", "–"]
+        assert row_of(text, f"accepted as digits{words}")[2:] == [*shares, real[0]]
         distances = [f"{e['distance_to_uniform']:.3f} (by chance {e['distance_by_chance']:.3f})" for e in judged]
-        assert row_of(text, f"distance of the digits' histogram to uniform{words}")[2 : 2 + len(shares)] == distances
+        assert row_of(text, f"distance of the digits' histogram to uniform{words}")[2:] == [*distances, real[1]]
     assert "Inception score" not in text  # nobody measured it
     losses = [report["numbers"]["loss_per_level"] for report in reports]
     for k, sigma in enumerate(("1", "0.599", "0.359", "0.215", "0.129", "0.0774", "0.0464", "0.0278", "0.0167")):
@@ -189,6 +198,26 @@ def test_every_picture_is_there(docs: Path) -> None:
             picture.verify()
 
 
+def test_a_relative_folder_is_shown_as_it_was_given(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(docs)
+    main(["results", "results"])
+    assert "-n 50000 --out results/cifar10\n" in (docs / "results.md").read_text(encoding="utf-8")
+
+
+def test_the_machines_of_all_parts_are_told(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "mnist", seed=0)
+    report["made_on"] = report["made_on"] | {"stages": {"machine": "a second one"}}
+    (folder / "mnist" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    assert "# on a machine and a second one: 4 min" in text
+    assert "--parts stages`: 7 s on a second one<" in text
+    assert "--parts neighbors`: 31 s on a machine, after the sampling<" in text
+    del report["made_on"]
+    (folder / "mnist" / "report.json").write_text(json.dumps(report | {"machine": "the only one"}))
+    assert "# on the only one: " in made(tmp_path / "docs")
+
+
 def test_the_page_is_always_the_same(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = made(docs)
     curves = (docs / "results" / "mnist" / "losses.png").read_bytes()
@@ -209,9 +238,12 @@ def test_missing_reports_are_named_with_the_commands_that_make_them(tmp_path: Pa
     fake(tmp_path / "docs" / "results", "mnist", seed=0)
     text = made(tmp_path / "docs")
     assert "Not measured yet: mnist-small, mnist-baseline." in text
-    for name, n in (("mnist-small", 10_000), ("mnist-baseline", 10_000), ("cifar10", 50_000), ("celeba", 10_000)):
+    for name, n in (("mnist-small", 10_000), ("mnist-baseline", 10_000), ("cifar10-baseline", 50_000)):
         line = f"scorefield train {name} --out runs/{name} && scorefield report runs/{name} -n {n} "
         assert f"{line}--out docs/results/{name}\n" in text
+    for name, n in (("cifar10", 50_000), ("celeba", 10_000)):  # selected by FID, appendix B.2
+        line = f"scorefield train {name} --out runs/{name} && scorefield select runs/{name} && scorefield report "
+        assert f"{line}runs/{name}/best -n {n} --out docs/results/{name}\n" in text
     assert "Figure 7" not in text
     assert "Table 1" not in text
 
@@ -268,6 +300,13 @@ def test_a_data_set_that_the_paper_does_not_have(tmp_path: Path) -> None:
     assert "## faces\n" in text
     assert 'src="results/faces-large/samples.png"' in text
     assert f"{report['numbers']['plain']['fid']:.2f} (n = 5,000)" in text
+    section = text.partition("## faces\n")[2]
+    assert "Not measured yet" not in section  # there is no recipe of that name
+    assert "train faces" not in section
+    fake(tmp_path / "docs" / "results", "dogs", seed=5, digits=None)
+    section = made(tmp_path / "docs").partition("## dogs\n")[2].partition("\n## ")[0]
+    assert "Figure" not in section
+    assert section.count("| **Not in the paper**: ") == 5
 
 
 @pytest.mark.parametrize(
@@ -283,6 +322,78 @@ def test_the_train_command_makes_the_recipe(recipe: Any) -> None:  # noqa: ANN40
     words = train_command(asdict(recipe)).split()
     assert words[:2] == ["scorefield", "train"]
     assert training._parsed(words[2], RECIPES[words[2]], words[3:]).recipe == recipe
+
+
+def test_the_train_command_trains_as_long_as_the_model_was_and_no_more(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "mnist-small", seed=0)
+    report["model"]["step"] = 16_501
+    report["model"]["recipe"] |= {"checkpoint_every": 25_000, "evaluate_every": 2_500, "log_every": 7, "previews": 64}
+    report["model"]["recipe"] |= {"preview_steps": 3}
+    (folder / "mnist-small" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    assert "scorefield train mnist-small --steps 16501 --out runs/mnist-small\n# 16,501 iterations" in text
+
+
+def test_a_model_that_was_selected_is_of_a_run_to_its_end(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "cifar10", seed=0, digits=None)
+    report["model"]["step"] = 145_000
+    report["command"] = "scorefield report runs/cifar10/best --out docs/results/cifar10 -n 5000"
+    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    assert "scorefield train cifar10 --out runs/cifar10\n# 145,000 iterations of" in text
+    assert "\nscorefield select runs/cifar10\nscorefield report runs/cifar10/best --out" in text
+
+
+def test_an_imported_model_has_no_train_command(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "cifar10", seed=0, digits=None, training=None)
+    report["model"] |= {"step": 0, "imported_from": "checkpoint_200000.pth"}
+    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    assert "```sh\n# imported from checkpoint_200000.pth\nscorefield report runs/cifar10 --out" in text
+    assert "scorefield train cifar10 " not in text
+
+
+# ---------------------------------------------------------------- numbers that are not there
+
+
+def test_null_is_a_dash(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "cifar10", seed=0, digits=None)
+    report["numbers"]["plain"] |= {"fid": None, "kid": None, "precision": None}
+    report["numbers"]["denoised"] |= {"kid_standard_error": None, "inception_score": 8.125}
+    report["numbers"]["denoised"] |= {"inception_score_deviation": None}
+    report["numbers"]["loss"] = report["numbers"]["loss_per_level"][0] = None
+    report["neighbors"]["neighbors"]["ratio"]["0.5"] = None
+    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    assert row_of(text, "FID")[1:] == ["25.32", "–"]
+    assert row_of(text, "KID, denoised")[2] == (f"{report['numbers']['denoised']['kid']:.5f} ± – (n = 4,000 and 3,000)")
+    assert row_of(text, "**NCSN, denoised (ours)**")[1] == "8.12 ± – (n = 5,000)"
+    assert "is – times theirs" in text
+
+
+def test_the_caption_says_what_the_samples_are_compared_with(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "mnist", seed=0)
+    assert "and 2 of 900 held-out images; the median" in made(tmp_path / "docs")
+    report["neighbors"]["others"] = "training images among the others"
+    (folder / "mnist" / "report.json").write_text(json.dumps(report))
+    assert "and 2 of 900 training images among the others; the median" in made(tmp_path / "docs")
+
+
+def test_the_weights_are_named_for_held_out_losses_alone(tmp_path: Path) -> None:
+    """Training losses are those of the raw weights, whichever the report is on."""
+    report = fake(tmp_path, "mnist-baseline", seed=0)
+    rows, report["model"]["weights"] = [[1, 2.0, 3.0], [2, 1.0, 2.0]], "ema"
+    for log, prefix in (("held_out", "ema_held_out"), ("log", "loss")):
+        report["training"] = {log: {"columns": ["step", prefix, f"{prefix}_1"], "rows": rows}}
+        axes = new_figure(4, 4).add_subplot()
+        curves._over_iterations(axes, report)
+        title = {"held_out": "held-out loss, σ² ℓ(σ), ema weights", "log": "training loss, σ² ℓ(σ)"}[log]
+        assert axes.get_title() == title
 
 
 # ---------------------------------------------------------------- the whole way, and wrong calls

@@ -14,7 +14,7 @@ from scorefield.cli.models import Sampler, how_of, sampled
 
 if TYPE_CHECKING:
     from scorefield.checkpoint import Model
-    from scorefield.evaluation import Extractor, How, Reference, Rows
+    from scorefield.evaluation import How
 
 
 @app.command
@@ -41,7 +41,7 @@ def evaluate(
         json_file: Write the numbers to this file as well.
     """
     from scorefield.distributed import joined
-    from scorefield.evaluation import Pool, compared, held_out_loss, measured
+    from scorefield.evaluation import Pool, held_out_loss, numbers_of
     from scorefield.evaluation.subjects import held_out_images, model_of, reference_for, rows_of
     from scorefield.inception import load_inception
 
@@ -61,11 +61,9 @@ def evaluate(
             reference, held_out = reference_for(model, data, network, group, track=track)
             if model is not None:
                 rows = sampled(model, sampler, group, track=track)
-            size = min(sampler.batch_size, 256 if group.device.type == "cuda" else 32)
-            found = measured(rows, len(rows), network, group, batch_size=size, track=track, what=f"features of {what}")
-            if group.main:
-                numbers |= compared(found, reference, device=group.device)
-                numbers |= facts_of(rows, reference, network)
+            size = sampler.batch_size
+            found = numbers_of({"images": rows}, reference, network, group, batch_size=size, track=track)
+            numbers |= found.pop("images", {}) | found
         else:
             if model is None:
                 raise ValueError(f"-n 0 measures the objective of a model, and {what} is none")
@@ -81,27 +79,6 @@ def evaluate(
                 write_json(json_file, numbers)
 
 
-def facts_of(rows: Rows, reference: Reference, network: Extractor) -> dict[str, Any]:
-    """What must stand beside every number."""
-    _, height, width, channels = rows[:1].shape
-    notes = [f"{height} × {width} pixels were resized to 299 × 299 as TensorFlow 1 did"]
-    if channels == 1:
-        notes.append("grey images were given to Inception as three equal channels")
-    if network.classes is None:
-        from scorefield.data import folder_of
-        from scorefield.inception import PORT, URL
-
-        notes.append(
-            f"no Inception score: these weights lack the class layer ({PORT} from {URL} in "
-            f"{folder_of('inception')} brings it)"
-        )
-    return {
-        "reference": {"name": reference.name, "digest": reference.digest, "n": reference.n},
-        "inception": network.digest,
-        "preprocessing": notes,
-    }
-
-
 def _origin(model: Model, how: How) -> dict[str, Any]:
     facts = {"step": model.step, "weights": model.weights, "digest": model.digest[:12]}
     return {"model": facts, "denoised": how.denoise, "sampler": asdict(how)}
@@ -109,6 +86,9 @@ def _origin(model: Model, how: How) -> dict[str, Any]:
 
 def _tell(numbers: dict[str, Any]) -> None:
     """Each number with its n, for people."""
+    from scorefield.data import folder_of
+    from scorefield.evaluation.numbers import PLACE
+
     said = {None: "", True: ", denoised", False: ", not denoised"}[numbers.get("denoised")]
     if "fid" in numbers:
         reference = numbers["reference"]
@@ -132,4 +112,4 @@ def _tell(numbers: dict[str, Any]) -> None:
         print(f"  objective, Eq. 6 {numbers['loss']:.4f}   {suffix}")
         print("    at each level  " + " ".join(f"{value:.4g}" for value in numbers["loss_per_level"]))
     for note in [*numbers.get("preprocessing", []), *numbers.get("notes", [])]:
-        say(f"note: {note}")
+        say(f"note: {note}".replace(PLACE, str(folder_of("inception"))))

@@ -44,7 +44,7 @@ def neighbors(
     """
     from scorefield.distributed import joined
     from scorefield.evaluation import Embed, in_pixels
-    from scorefield.evaluation.copies import COLUMNS, neighbors_of, save_neighbors
+    from scorefield.evaluation.copies import COLUMNS, check_neighbors, neighbors_of, save_neighbors
     from scorefield.evaluation.subjects import model_of, rows_of, training_images
     from scorefield.inception import load_inception
     from scorefield.metrics import memorisation
@@ -61,14 +61,14 @@ def neighbors(
         training, held_out = training_images(model, data, group, track=track)
         if model is None:
             rows = rows_of(what, sampler.n, group, track=track)
-        else:
+        shape = model.shape if model is not None else rows[:1].transpose(0, 3, 1, 2).shape[1:]
+        cure = "other --data, or --space inception" if space == "pixel" else "other --data"
+        check_neighbors(what, shape if space == "pixel" else None, training, cure)
+        if model is not None:
             rows = sampled(model, sampler, group, track=track)
         if not group.main:
             return
         samples = rows[: len(rows)]
-        shape = (samples.shape[3], samples.shape[1], samples.shape[2])
-        if space == "pixel" and shape != training.shape:
-            raise ValueError(f"{what} has images of {shape}, {training.name} of {training.shape} (--space inception)")
         embed: Embed = in_pixels if space == "pixel" else load_inception(device=group.device, track=track)
         found, usual = neighbors_of(samples, training, held_out, embed, flips=flips, device=group.device, track=track)
         report = memorisation(found, usual)
@@ -81,7 +81,9 @@ def neighbors(
 
 
 def _tell_memorisation(report: dict[str, Any], training: Images, held_out: Images | None, space: str) -> None:
-    whose = "held-out images" if held_out is not None else "training images among the others"
+    from scorefield.evaluation.copies import others_are
+
+    whose = others_are(held_out)
     print(f"distance to the nearest of {len(training)} images of {training.name}, in {space} space,")
     print(f"over the median one of {report['held_out_n']} {whose} ({report['held_out_distance']:.4g}):")
     print("  quantile        " + "".join(f"{float(q):8.0%}" for q in report["ratio"]))

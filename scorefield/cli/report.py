@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import time
@@ -9,12 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import tyro
 
 from scorefield.cli.app import ModelName, app, prepare_folder, say, tracker, write_json
-from scorefield.cli.evaluate import facts_of
 from scorefield.cli.models import Sampler, how_of
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from scorefield.evaluation.report import Work
 
 Part = Literal["samples", "stages", "neighbors", "numbers"]
-PARTS: tuple[Part, ...] = ("samples", "stages", "neighbors", "numbers")
-KEPT = (*PARTS, "digits", "sampling", "seconds")
+PARTS: tuple[Part, ...] = get_args(Part)
+KEPT = (*PARTS, "digits", "sampling", "seconds", "made_on")
 """What an interrupted report finds again of what it has made."""
 USUAL = Sampler(n=10_000, batch_size=500)
-SAME = ("model", "sampler", "n", "data", "machine")
+SAME = ("model", "sampler", "n", "data")
 """What must not have changed for an interrupted report to go on where it stopped."""
 
 
@@ -38,7 +38,6 @@ def report(
     *,
     out: Path,
     data: str | None = None,
-    name: str | None = None,
     run: Path | None = None,
     parts: tuple[Part, ...] = PARTS,
     sampler: tyro.conf.OmitArgPrefixes[Sampler] = USUAL,
@@ -56,7 +55,6 @@ def report(
         model: A run folder, a model file, or the name of a shipped model: mnist-small, say.
         out: Folder for the pictures and report.json; made if it is missing.
         data: The images to compare with. Default: what the model was trained on.
-        name: What to call it. Default: the folder's name.
         run: The run folder with the model's losses. Default: the one that the model lies in, if any.
         parts: What to report on; the numbers take longest.
     """
@@ -73,35 +71,35 @@ def report(
         subject = load(model, weights=sampler.weights, device=group.device)
         how = Pool(subject, how_of(sampler, subject)).how
         work = Work(subject, how, sampler.n, sampler.batch_size, data, out, group, tracker(group))
-        page = Page(out, _facts(work, name or out.resolve().name, _training(model, run, subject)), group)
-        page.command = _command(model, {"out": out, "n": sampler.n, "data": data, "name": name, "run": run}, sampler)
-        _make(work, page, [part for part in PARTS if part in parts])
+        facts = {"command": _command(model, {"out": out, "n": sampler.n, "data": data, "run": run}, sampler)}
+        file = ReportFile(out, facts | _facts(work, _training(model, run, subject)), group)
+        _make(work, file, [part for part in PARTS if part in parts])
         if group.main:
-            _tell(page.content)
-            print(page.path)
+            _tell(out.resolve().name, file.content)
+            print(file.path)
 
 
-def _facts(work: Work, name: str, training: dict[str, Any] | None) -> dict[str, Any]:
+def _facts(work: Work, training: dict[str, Any] | None) -> dict[str, Any]:
     """What the report is about, and how it is made."""
+    from scorefield.data.named import name_alone
+    from scorefield.evaluation.report import about
+
+    data = work.data
+    if data is not None and name_alone(data) != data:  # a path, of which the digest tells whether it is the same again
+        data = f"{name_alone(data)} ({hashlib.sha256(data.encode()).hexdigest()[:12]})"
+    facts = {"n": work.n, "data": data, "sampler": asdict(work.how), "model": about(work.model)}
+    return facts if training is None else {**facts, "training": training}
+
+
+def _here(group: Group) -> dict[str, Any]:
+    """What makes a part now."""
     import torch
 
     from scorefield.bench import device_name
-    from scorefield.evaluation.parts import about
     from scorefield.version import __version__
 
-    facts = {
-        "name": name,
-        "command": "",
-        "machine": device_name(work.group.device),
-        "processes": work.group.world,
-        "scorefield": __version__,
-        "torch": torch.__version__,
-        "n": work.n,
-        "data": work.data,
-        "sampler": asdict(work.how),
-        "model": about(work.model),
-    }
-    return facts if training is None else {**facts, "training": training}
+    versions = {"scorefield": __version__, "torch": torch.__version__}
+    return {"machine": device_name(group.device), "processes": group.world, **versions}
 
 
 def _training(model: str, run: Path | None, subject: Model) -> dict[str, Any] | None:
@@ -114,33 +112,44 @@ def _training(model: str, run: Path | None, subject: Model) -> dict[str, Any] | 
 
 def _command(model: str, options: dict[str, Any], sampler: Sampler) -> str:
     """The command line that makes this report, without --parts."""
-    words = ["scorefield", "report", model]
+    words = ["scorefield", "report", _place(model)]
     for name in asdict(sampler):
         value = getattr(sampler, name)
         if name not in ("n", "device") and value != getattr(USUAL, name):
             options[name.replace("_", "-")] = value
     for key, value in options.items():
         if value is not None:
-            words += ["-n" if key == "n" else f"--{key}", *([] if value is True else [str(value)])]
+            words += ["-n" if key == "n" else f"--{key}", *([] if value is True else [_place(str(value))])]
     return shlex.join(words)
 
 
-class Page:
-    """report.json, written anew after every part: what it holds of the same model and settings is not made again."""
+def _place(word: str) -> str:
+    """A full path as seen from here, or its name alone where it lies elsewhere: reports are published."""
+    from scorefield.data.named import name_alone
 
-    command = ""
+    path = Path(word)
+    if not path.is_absolute():
+        return word
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else name_alone(word)
+
+
+class ReportFile:
+    """report.json, written anew after every part. Parts of it are not made again; of another model, it stays as it is.
+
+    `made_on` has the machine and the versions of each part, which may differ.
+    """
 
     def __init__(self, out: Path, facts: dict[str, Any], group: Group) -> None:
-        self.path, self.group = out / "report.json", group
+        self.path, self.group, self.here = out / "report.json", group, _here(group)
         before: dict[str, Any] = {}
         with suppress(FileNotFoundError, ValueError):
             before = json.loads(self.path.read_text())
-        now = json.loads(json.dumps(facts))
-        same = all(before.get(key) == now[key] for key in SAME)
-        if group.main and before and not same:
-            say(f"{self.path} is of another model, machine or setting: made anew")
-        made = {key: before[key] for key in KEPT if key in before} if same else {}
-        self.content = {**now, "seconds": {}, **made}
+        self.facts = json.loads(json.dumps(facts))
+        ours, same = "made_on" in before, all(before.get(key) == self.facts[key] for key in SAME)
+        if before and not (ours and (same or not set(PARTS) & set(before))):  # without a part there is nothing to lose
+            raise FileExistsError(f"{self.path} is of another model or setting (name another --out, or delete it)")
+        self.content = {**self.facts, "seconds": {}, "made_on": {}}
+        self.content |= {key: before[key] for key in KEPT if same and key in before}
 
     def has(self, part: str) -> bool:
         """Whether that part is done; all processes get the same answer."""
@@ -150,54 +159,56 @@ class Page:
 
     @contextmanager
     def part(self, name: str) -> Iterator[dict[str, Any]]:
-        """Inside, fill the dictionary with what the part finds; its end writes the page."""
+        """Inside, fill the dictionary with what the part finds; its end writes the file."""
         made: dict[str, Any] = {}
         began = time.monotonic()
         yield made
         if self.group.main:
             if made:
                 self.content[name] = made
+                self.content["made_on"][name] = self.here
             before = self.content["seconds"].get(name, 0.0) if name in ("preparing", "sampling") else 0.0
             self.content["seconds"][name] = round(before + time.monotonic() - began, 2)
             held = [part for part in PARTS if part in self.content]
             parts = f" --parts {' '.join(held)}" if 0 < len(held) < len(PARTS) else ""
-            self.content["command"] = self.command + parts
+            self.content["command"] = self.facts["command"] + parts
             write_json(self.path, self.content)
 
 
-def _make(work: Work, page: Page, parts: list[str]) -> None:
+def _make(work: Work, file: ReportFile, parts: list[str]) -> None:
     """The parts that are not there yet."""
-    from scorefield.evaluation.parts import has_digits
+    from scorefield.evaluation.report import has_digits
 
     wanted = [*parts, *(["digits"] if "numbers" in parts and has_digits(work.model) else [])]
-    todo = [part for part in wanted if not page.has(part)]
+    todo = [part for part in wanted if not file.has(part)]
     for part in wanted:
         if part not in todo and work.group.main:
-            say(f"{part}: there already, in {page.path}")
-    with page.part("preparing"):
+            say(f"{part}: there already, in {file.path}")
+    with file.part("preparing"):
         work.prepare(todo)
     if most := work.samples_for(todo):
-        with page.part("sampling") as made:
-            made["images"] = page.content.get("sampling", {}).get("images", 0) + work.draw(most)
-    makers = {"samples": work.samples, "stages": work.stages, "neighbors": work.neighbors, "digits": work.digits}
-    makers["numbers"] = lambda: work.numbers() | facts_of(work.drawn["plain"], work.reference[0], work.network)
+        with file.part("sampling") as made:
+            if drawn := work.draw(most):
+                made["images"] = file.content.get("sampling", {}).get("images", 0) + drawn
     for part in todo:
-        with page.part(part) as made:
-            made |= makers[part]()
+        with file.part(part) as made:
+            made |= work.make(part)
 
 
-def _tell(found: dict[str, Any]) -> None:
+def _tell(name: str, found: dict[str, Any]) -> None:
     """A short version, for people."""
     model, numbers, digits = found["model"], found.get("numbers"), found.get("digits")
-    print(f"{found['name']}: step {model['step']}, {model['weights']} weights, on {found['machine']}")
+    machines = sorted({each["machine"] for each in found["made_on"].values()})
+    print(f"{name}: step {model['step']}, {model['weights']} weights, on {' and '.join(machines)}")
     if numbers is not None:
         columns = [numbers["plain"], numbers["denoised"]]
         reference = numbers["reference"]
         print(f"  n = {found['n']}, against {reference['name']}     plain   denoised")
         for key in ("fid", "kid", "precision", "recall", "inception_score"):
-            if columns[0].get(key) is not None:
-                print(f"  {key:24} " + "".join(f"{column[key]:11.4f}" for column in columns))
-        if "loss" in numbers:
+            if any(column.get(key) is not None for column in columns):
+                cells = ("–" if column.get(key) is None else f"{column[key]:.4f}" for column in columns)
+                print(f"  {key:24} " + "".join(f"{cell:>11}" for cell in cells))
+        if numbers.get("loss") is not None:
             print(f"  objective, Eq. 6         {numbers['loss']:11.4f}   n = {numbers['loss_n']} held-out images")
     for kind, verdict in (digits or {}).items():
         print(f"  accepted as digits       {verdict['accepted']:11.4f}   {kind}, n = {verdict['n']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import struct
 import tarfile
 import zlib
@@ -42,6 +43,12 @@ CIFAR10_RECORD = 1 + 3 * 32 * 32
 CELEBA_URL = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
 CELEBA_CROP, CELEBA_SIZE = 140, (32, 32)
 """As in the paper."""
+
+
+def name_alone(source: str) -> str:
+    """The last part of a path; of a folder that is called like a data set, ./NAME, which is not the data set."""
+    *before, name = re.split(r"[/\\]", re.sub(r"[/\\]+$", "", source))
+    return f"./{name}" if before and name.partition(":")[0] in SETS else name
 
 
 def named_images(name: str, part: str, source: str, fit: Fit, *, track: Track[Any]) -> Images:

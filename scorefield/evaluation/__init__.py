@@ -1,7 +1,7 @@
 """Measuring a model or a set of images against another set."""
 
 from scorefield.evaluation.features import Extractor, Measured, Rows, measured
-from scorefield.evaluation.numbers import compared, held_out_loss
+from scorefield.evaluation.numbers import compared, held_out_loss, numbers_of
 from scorefield.evaluation.pool import How, Pool
 from scorefield.evaluation.reference import Reference, reference_of
 from scorefield.evaluation.search import Embed, in_pixels, search
@@ -18,6 +18,7 @@ __all__ = [
     "held_out_loss",
     "in_pixels",
     "measured",
+    "numbers_of",
     "reference_of",
     "search",
 ]

@@ -24,6 +24,19 @@ NEIGHBOURS = 50
 """Neighbours searched: the farthest of them tells how near is near."""
 
 
+def check_neighbors(what: str, shape: tuple[int, ...] | None, training: Images, cure: str) -> None:
+    """Whether these can be the neighbours of images of that shape (C, H, W); None: of any, in Inception's space."""
+    if len(training) < 3:
+        raise ValueError(f"{training.name} has {len(training)} images: too few to be anybody's neighbours ({cure})")
+    if shape is not None and shape != training.shape:
+        raise ValueError(f"{what} has images of {shape}, {training.name} of {training.shape} ({cure})")
+
+
+def others_are(held_out: Images | None) -> str:
+    """What the samples are compared with, in words."""
+    return "held-out images" if held_out is not None else "training images among the others"
+
+
 def neighbors_of(
     samples: Pixels,
     training: Images,
@@ -35,8 +48,6 @@ def neighbors_of(
     track: Track[Any] = silent,
 ) -> tuple[Neighbors, Neighbors]:
     """The neighbours of the samples and of the held-out images; without these, of training images among the others."""
-    if len(training) < 3:
-        raise ValueError(f"{training.name} has {len(training)} images: too few to be anybody's neighbours")
     if held_out is not None:
         others, skip = np.asarray(held_out.pixels[:HELD_OUT]), 0
     else:

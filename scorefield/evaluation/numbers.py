@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from scorefield.checkpoint import Model
 from scorefield.data import Images
-from scorefield.evaluation.features import Measured
+from scorefield.data.named import name_alone
+from scorefield.distributed import Group
+from scorefield.evaluation.features import Extractor, Measured, Rows, measured
 from scorefield.evaluation.reference import Reference
+from scorefield.inception import PORT, URL
 from scorefield.metrics import frechet_distance, kernel_distance, precision_recall
+from scorefield.progress import Track, silent
 from scorefield.training import measure
+
+PLACE = "$SCOREFIELD_DATA/inception"
+"""Of Inception's weights, for people on any machine."""
+
+
+def numbers_of(
+    rows: Mapping[str, Rows],
+    reference: Reference,
+    network: Extractor,
+    group: Group,
+    *,
+    batch_size: int,
+    track: Track[Any] = silent,
+) -> dict[str, Any]:
+    """What `compared` says of each kind, {kind: samples}, and what must stand beside every number.
+
+    All processes work on it, and the main one gets it.
+    """
+    size = min(batch_size, 256 if group.device.type == "cuda" else 32)
+    numbers: dict[str, Any] = {}
+    for kind, each in rows.items():
+        found = measured(each, len(each), network, group, batch_size=size, track=track, what=f"features, {kind}")
+        if group.main:
+            numbers[kind] = compared(found, reference, device=group.device)
+    return numbers | _facts(next(iter(rows.values())), reference, network) if group.main else {}
+
+
+def _facts(rows: Rows, reference: Reference, network: Extractor) -> dict[str, Any]:
+    _, height, width, channels = rows[:1].shape
+    notes = [f"{height} × {width} pixels were resized to 299 × 299 as TensorFlow 1 did"]
+    if channels == 1:
+        notes.append("grey images were given to Inception as three equal channels")
+    if network.classes is None:
+        notes.append(f"no Inception score: these weights lack the class layer ({PORT} from {URL} in {PLACE} brings it)")
+    return {
+        "reference": {"name": reference.name, "digest": reference.digest, "n": reference.n},
+        "inception": network.digest,
+        "preprocessing": notes,
+    }
 
 
 def compared(samples: Measured, reference: Reference, *, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -54,5 +98,5 @@ def held_out_loss(model: Model, held_out: Images, *, batch_size: int = 64) -> di
         "loss": each.nanmean().item(),
         "loss_per_level": each.tolist(),
         "loss_n": len(held_out),
-        "loss_data": f"{held_out.name} ({held_out.digest[:12]})",
+        "loss_data": f"{name_alone(held_out.name)} ({held_out.digest[:12]})",
     }

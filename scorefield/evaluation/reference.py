@@ -14,6 +14,7 @@ from torch import Tensor
 
 from scorefield import checkpoint
 from scorefield.data import Images, folder_of
+from scorefield.data.named import name_alone
 from scorefield.distributed import Group
 from scorefield.evaluation.features import Extractor, Measured, measured
 from scorefield.metrics import Moments, Statistics
@@ -35,6 +36,7 @@ class Reference:
     """What samples are compared with."""
 
     name: str
+    """Without the place where it lies on this machine."""
     digest: str
     n: int | None
     """How many images; None where a statistics file does not tell."""
@@ -57,7 +59,7 @@ def reference_of(images: Images, network: Extractor, group: Group, *, track: Tra
             tensors = {"mean": found.statistics.mean, "scatter": found.statistics.scatter, "kept": found.kept}
             checkpoint.write(path, tensors, {"n": str(found.n), "source": images.name})
     assert found is not None
-    return Reference(images.name, images.digest[:12], found.n, found.statistics, found.kept)
+    return Reference(name_alone(images.name), images.digest[:12], found.n, found.statistics, found.kept)
 
 
 def _read(path: Path) -> Measured | None:
@@ -97,4 +99,4 @@ def statistics_file(source: str) -> Reference:
             raise ValueError(f"{path} has a mean mu, but no covariance (sigma or cov_triu)")
         n = int(arrays["n"]) if "n" in arrays else None
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-    return Reference(source, digest, n, Gaussian(mean, covariance), None)
+    return Reference(name_alone(source), digest, n, Gaussian(mean, covariance), None)

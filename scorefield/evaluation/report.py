@@ -1,25 +1,64 @@
-"""A report on one model: what its parts are made of."""
+"""A report on one model, as the paper shows its own: each part makes its pictures and returns its numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from scorefield import inception
 from scorefield.checkpoint import Model
 from scorefield.data import Images
+from scorefield.data.images import Pixels
+from scorefield.data.named import name_alone
 from scorefield.distributed import Group
-from scorefield.evaluation import parts
+from scorefield.evaluation.copies import check_neighbors, neighbors_of, others_are, save_neighbors
 from scorefield.evaluation.features import Extractor, Rows
-from scorefield.evaluation.numbers import held_out_loss
+from scorefield.evaluation.numbers import held_out_loss, numbers_of
 from scorefield.evaluation.pool import How, Pool
 from scorefield.evaluation.reference import Reference, is_statistics_file
 from scorefield.evaluation.search import Embed, in_pixels
 from scorefield.evaluation.subjects import reference_for, training_images
+from scorefield.experiments.digits import judge
+from scorefield.fast import for_sampling
+from scorefield.generate import generate
+from scorefield.images import grid, save_png, to_bytes, zoom_for
+from scorefield.metrics import memorisation
+from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.progress import Track
+
+SHOWN = 100
+"""Samples in a picture of samples, 10 × 10."""
+STAGE_ROWS, STAGE_COLUMNS = 10, 12
+"""Samples whose way is shown, and states of each."""
+COPIES = 1000
+"""Samples of which it is told whether they are copies, at most."""
+
+
+def about(model: Model) -> dict[str, Any]:
+    """The model's facts, without the places of this machine."""
+    told = {name: value for name, value in model.facts.items() if name.startswith(("data", "imported_from"))}
+    return {
+        "step": model.step,
+        "weights": model.weights,
+        "digest": model.digest[:12],
+        "parameters": sum(p.numel() for p in model.network.parameters()),
+        "shape": list(model.shape),
+        "sigmas": model.sigmas.tolist(),
+        **told,
+        **({"data": name_alone(told["data"])} if "data" in told else {}),
+        "recipe": asdict(replace(model.recipe, data=name_alone(model.recipe.data))),
+    }
+
+
+def has_digits(model: Model) -> bool:
+    """Whether it makes MNIST's digits, of which there is a judge."""
+    return model.recipe.data == "mnist" and model.shape == (1, 28, 28)
 
 
 @dataclass
@@ -54,46 +93,92 @@ class Work:
     def prepare(self, wanted: Sequence[str]) -> None:
         """Open all that these parts need: what is missing must not cost hours of sampling first."""
         if "neighbors" in wanted:
+            cure = "--parts samples stages numbers, or other --data"
             if self.data is not None and is_statistics_file(self.data):
-                raise ValueError(f"{self.data} holds no images to be neighbours (--parts samples stages numbers)")
-            _ = self.training, self.network
+                raise ValueError(f"{self.data} holds no images to be neighbours ({cure})")
+            check_neighbors("the model", self.model.shape, self.training[0], cure)
+            _ = self.network
         if "numbers" in wanted:
             _ = self.reference
 
     def samples_for(self, wanted: Sequence[str]) -> int:
         """How many samples these parts need."""
-        needs = {"samples": parts.SHOWN, "neighbors": parts.COPIES, "numbers": self.n, "digits": self.n}
+        needs = {"samples": SHOWN, "neighbors": COPIES, "numbers": self.n, "digits": self.n}
         return max((min(self.n, needs.get(part, 0)) for part in wanted), default=0)
 
     def draw(self, n: int) -> int:
         """The first n samples, with and without the last denoising step. Returns how many were not there yet."""
-        pool = Pool(self.model, replace(self.how, denoise=True))
-        missing = sum(map(len, pool.missing(n)))
-        plain, denoised = pool.pair(n, self.group, batch_size=self.batch_size, track=self.track)
+        pools = [Pool(self.model, replace(self.how, denoise=denoise)) for denoise in (False, True)]
+        missing = {chunk for pool in pools for chunk in pool.missing(n)}
+        plain, denoised = pools[0].pair(n, self.group, batch_size=self.batch_size, track=self.track)
         self.drawn = {"plain": plain, "denoised": denoised}
-        return missing
+        return sum(map(len, missing))
+
+    def make(self, part: str) -> dict[str, Any]:
+        """That part; on its numbers all processes work, on the others the main one alone."""
+        if part == "numbers":
+            return self.numbers()
+        makers = {"samples": self.samples, "stages": self.stages, "neighbors": self.neighbors, "digits": self.digits}
+        return makers[part]() if self.group.main else {}
 
     def samples(self) -> dict[str, Any]:
+        """Uncurated samples, a picture of each kind."""
         files = {"samples.png": self.drawn["plain"], "samples_denoised.png": self.drawn["denoised"]}
-        return parts.samples_part(files, self.out) if self.group.main else {}
+        for name, rows in files.items():
+            sheet = grid(rows[:SHOWN], columns=10)
+            save_png(self.out / name, sheet, zoom=zoom_for(sheet, target=900))
+        return {"files": list(files), "shown": min(SHOWN, *map(len, files.values()))}
 
     def stages(self) -> dict[str, Any]:
-        return parts.stages_part(self.model, self.how, self.out, track=self.track) if self.group.main else {}
+        """The first samples on their way from uniform noise to the end, a row each."""
+        model, how = self.model, self.how
+        total = how.steps * len(model.sigmas) + how.denoise
+        keep = sorted(set(np.linspace(0, total, STAGE_COLUMNS).round().astype(int).tolist()))
+        seeds = sample_seeds(how.seed, range(STAGE_ROWS))
+        start = SampleNoise(seeds).rand_like(torch.empty(len(seeds), *model.shape, device=model.sigmas.device))
+        states = generate(
+            for_sampling(model.network, model.shape, size=len(seeds), precision=how.precision),
+            model.sigmas,
+            model.shape,
+            seeds,
+            step_size=how.step_size,
+            steps=how.steps,
+            denoise=how.denoise,
+        )
+        shown: list[Pixels] = [to_bytes(start)]
+        sigmas: list[float | None] = [None]
+        for state in self.track(states, "stages of the sampling", total):
+            if state.step in keep:
+                shown.append(to_bytes(state.x))
+                sigmas.append(state.sigma.item())
+        sheet = grid(np.stack(shown, axis=1).reshape(-1, *shown[0].shape[1:]), columns=len(keep))
+        save_png(self.out / "stages.png", sheet, zoom=zoom_for(sheet, target=900))
+        return {"files": ["stages.png"], "rows": len(seeds), "steps": keep, "sigmas": sigmas}
 
     def neighbors(self) -> dict[str, Any]:
-        if not self.group.main:
-            return {}
-        rows, device = self.drawn["denoised" if self.how.denoise else "plain"], self.group.device
-        spaces: dict[str, Embed] = {"neighbors.png": in_pixels, "neighbors_inception.png": self.network}
-        return parts.neighbors_part(rows, *self.training, spaces, self.out, device=device, track=self.track)
+        """Samples beside the training images next to them, and whether they are copies, in two spaces."""
+        rows, (training, held_out) = self.drawn["denoised" if self.how.denoise else "plain"], self.training
+        samples = rows[: min(COPIES, len(rows))]
+        spaces: dict[str, Embed] = {"neighbors": in_pixels, "neighbors_inception": self.network}
+        made: dict[str, Any] = {"files": [f"{name}.png" for name in spaces], "others": others_are(held_out)}
+        made |= {"data": name_alone(training.name), "data_digest": training.digest[:12]}
+        for name, embed in spaces.items():
+            device = self.group.device
+            found, usual = neighbors_of(samples, training, held_out, embed, device=device, track=self.track)
+            save_neighbors(self.out / f"{name}.png", samples, training.pixels, found)
+            made[name] = memorisation(found, usual)
+        return made
 
     def numbers(self) -> dict[str, Any]:
+        """FID and the like of both kinds of samples, and the objective."""
         reference, held_out = self.reference
-        size = min(self.batch_size, 256 if self.group.device.type == "cuda" else 32)
-        numbers = parts.numbers_part(self.drawn, reference, self.network, self.group, batch_size=size, track=self.track)
-        if not self.group.main:
-            return {}
-        return numbers | (held_out_loss(self.model, held_out) if held_out is not None else {})
+        size, track = self.batch_size, self.track
+        numbers = numbers_of(self.drawn, reference, self.network, self.group, batch_size=size, track=track)
+        loss = held_out_loss(self.model, held_out) if self.group.main and held_out is not None else {}
+        return numbers | loss
 
     def digits(self) -> dict[str, Any]:
-        return parts.digits_part(self.drawn, track=self.track) if self.group.main else {}
+        """What a classifier of digits says of the samples, and what it said of MNIST's test set, as `test`."""
+        told = {kind: judge(rows[: len(rows)]) for kind, rows in self.drawn.items()}
+        real = [verdict.pop("real") for verdict in told.values()]
+        return {**told, "test": real[0]}

@@ -35,10 +35,14 @@ def draw_curves(report: dict[str, Any], folder: Path) -> Path:
 
 
 def _by_level(report: dict[str, Any]) -> tuple[str, list[list[Any]]]:
-    """What was measured, and rows (step, loss at level 1, 2, ...): held-out losses, or else training losses."""
+    """What was measured, and rows (step, loss at level 1, 2, ...): held-out losses, or else training losses.
+
+    Training losses are always those of the raw weights.
+    """
     training, levels = report.get("training", {}), len(report["model"]["sigmas"])
-    kind = "ema_" if report["model"]["weights"] == "ema" else ""
-    for log, prefix, what in (("held_out", f"{kind}held_out_", "held-out loss"), ("log", "loss_", "training loss")):
+    weights = report["model"]["weights"]
+    held_out = f"{'ema_' if weights == 'ema' else ''}held_out_", f"held-out loss, σ² ℓ(σ), {weights} weights"
+    for log, prefix, what in (("held_out", *held_out), ("log", "loss_", "training loss, σ² ℓ(σ)")):
         table = training.get(log, {"columns": [], "rows": []})
         wanted = [f"{prefix}{k}" for k in range(1, levels + 1)]
         if table["rows"] and set(wanted) <= set(table["columns"]):
@@ -56,7 +60,7 @@ def _over_iterations(axes: Axes, report: dict[str, Any]) -> None:
         points = [(row[0], row[k]) for row in rows if row[k] is not None]
         colour = colormaps["viridis"](0.95 * (k - 1) / max(1, len(sigmas) - 1))
         axes.plot(*zip(*points, strict=True), color=colour, lw=1, label=f"σ = {sigma:.3g}") if points else None
-    axes.set(yscale="log", xlabel="iterations", title=f"{what}, σ² ℓ(σ), {report['model']['weights']} weights")
+    axes.set(yscale="log", xlabel="iterations", title=what)
     axes.legend(fontsize=7, ncols=2)
 
 

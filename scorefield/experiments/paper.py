@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Score(NamedTuple):
+class TableRow(NamedTuple):
     """A row of Table 1, as printed there; None where it has a dash."""
 
     model: str
@@ -16,22 +16,22 @@ class Score(NamedTuple):
 
 TABLE_1 = {
     "CIFAR-10, unconditional": (
-        Score("PixelCNN", "4.60", "65.93"),
-        Score("PixelIQN", "5.29", "49.46"),
-        Score("EBM", "6.02", "40.58"),
-        Score("WGAN-GP", "7.86 ± .07", "36.4"),
-        Score("MoLM", "7.90 ± .10", "18.9"),
-        Score("SNGAN", "8.22 ± .05", "21.7"),
-        Score("ProgressiveGAN", "8.80 ± .05", None),
-        Score("NCSN", "8.87 ± .12", "25.32"),
+        TableRow("PixelCNN", "4.60", "65.93"),
+        TableRow("PixelIQN", "5.29", "49.46"),
+        TableRow("EBM", "6.02", "40.58"),
+        TableRow("WGAN-GP", "7.86 ± .07", "36.4"),
+        TableRow("MoLM", "7.90 ± .10", "18.9"),
+        TableRow("SNGAN", "8.22 ± .05", "21.7"),
+        TableRow("ProgressiveGAN", "8.80 ± .05", None),
+        TableRow("NCSN", "8.87 ± .12", "25.32"),
     ),
     "CIFAR-10, conditional": (
-        Score("EBM", "8.30", "37.9"),
-        Score("SNGAN", "8.60 ± .08", "25.5"),
-        Score("BigGAN", "9.22", "14.73"),
+        TableRow("EBM", "8.30", "37.9"),
+        TableRow("SNGAN", "8.60 ± .08", "25.5"),
+        TableRow("BigGAN", "9.22", "14.73"),
     ),
 }
-"""Inception score and FID of 50,000 samples (appendix B.2)."""
+"""Inception score and FID: NCSN's of 50,000 samples (appendix B.2); of how many the others' are, it does not say."""
 
 
 class Exhibit(NamedTuple):
@@ -43,6 +43,10 @@ class Exhibit(NamedTuple):
     part: str
     model: str = ""
     """What comes after the data set's name in the report's folder."""
+
+
+NOT_THERE = "Not in the paper"
+"""Where there is no such figure."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,15 @@ class DataSet:
     inception: str | None = None
     fid: str | None = None
     remark: str = ""
+    selected: bool = False
+    """Whether the paper takes the checkpoint with the smallest FID of 1,000 samples, not the last (appendix B.2)."""
 
 
 def _exhibits(letter: str, extended: str, intermediate: str) -> tuple[Exhibit, ...]:
-    """All data sets have the same figures. `letter`: of the data set's part of them."""
+    """All data sets have the same figures. `letter`: of the data set's part of them.
+
+    Figures 9 and 10 are one picture each, and the paper's text does not say of which data set.
+    """
     left = "samples left of the red line, the nearest training images right of it"
     return (
         Exhibit(
@@ -72,7 +81,7 @@ def _exhibits(letter: str, extended: str, intermediate: str) -> tuple[Exhibit, .
             "samples",
         ),
         Exhibit(
-            "Not in the paper",
+            NOT_THERE,
             "the same samples after one more step, x + σ² s(x, σ), at the last noise level",
             "samples_denoised.png",
             "samples",
@@ -123,6 +132,7 @@ DATA_SETS = (
         inception="8.87 ± .12",
         fid="25.32",
         remark="The paper's numbers are those of Table 1, of 50,000 samples.",
+        selected=True,
     ),
     DataSet(
         "celeba",
@@ -130,6 +140,7 @@ DATA_SETS = (
         _exhibits("b", "Figure 12", "Figures 4, 14 and 15"),
         reports=("", "-baseline"),
         remark=f"The paper has no numbers here: {OMITTED}",
+        selected=True,
     ),
 )
 TITLES = {"": "NCSN", "-small": "small sibling", "-baseline": "baseline"}

@@ -11,15 +11,16 @@ from typing import Any
 
 from scorefield.experiments import tables
 from scorefield.experiments.curves import PICTURE, draw_curves, has_curves
-from scorefield.experiments.paper import DATA_SETS, TITLES, DataSet, Exhibit
+from scorefield.experiments.paper import DATA_SETS, NOT_THERE, TITLES, DataSet, Exhibit
+from scorefield.experiments.tables import Reports
 from scorefield.files import new_file
 from scorefield.progress import duration
 from scorefield.recipes import RECIPES
 
 WIDTH = 440
 """Of the pictures, in pixels."""
-Reports = dict[str, dict[str, Any]]
-"""By the name of the folder that they lie in."""
+NO_MATTER = ("checkpoint_every", "evaluate_every", "log_every", "previews", "preview_steps")
+"""Settings of a recipe that do not change what is learned."""
 
 
 def read_reports(folder: Path) -> Reports:
@@ -58,15 +59,16 @@ def page(reports: Reports, folder: Path, out: Path) -> str:
         "left what [the paper](https://arxiv.org/abs/1907.05600) shows, on the right what this code makes of the same. "
         "No sample was chosen: they are the first ones of their seed.\n"
     )
-    folder = folder.resolve()
-    sections = (section(each, reports, place, f"{folder.parent.name}/{folder.name}") for each in sets)
+    shown = "/".join(folder.resolve().parts[-2:]) if folder.is_absolute() else folder.as_posix()
+    sections = (section(each, reports, place, shown) for each in sets)
     return "\n".join([head, *sections])
 
 
 def section(data_set: DataSet, reports: Reports, place: str, folder: str) -> str:
     """One data set: how its models were made, pictures, numbers, losses. `place`: the folder as seen from the page."""
     mine = reports_of(data_set, reports)
-    missing = [f"{data_set.name}{each}" for each in data_set.reports if f"{data_set.name}{each}" not in mine]
+    wanted = (f"{data_set.name}{each}" for each in data_set.reports)
+    missing = [name for name in wanted if name in RECIPES and name not in mine]
     parts = [f"## {data_set.title}\n"]
     if mine:
         parts += [_made(name, title_of(data_set, name), report) for name, report in mine.items()]
@@ -99,21 +101,33 @@ def title_of(data_set: DataSet, name: str) -> str:
 def _made(name: str, title: str, report: dict[str, Any]) -> str:
     """The commands that made a model and its report, with what they took."""
     model, sampler, seconds = report["model"], report["sampler"], report["seconds"]
-    sigmas, batch = model["sigmas"], model["recipe"]["batch_size"]
+    sigmas = model["sigmas"]
     levels = f"{len(sigmas)} noise levels, σ = {sigmas[0]:g} … {sigmas[-1]:g}"
     levels = levels if len(sigmas) > 1 else f"one noise level, σ = {sigmas[0]:g}"
-    training, how = report.get("training", {}), f"# {model['step']:,} iterations of {batch} images"
-    if "seconds" in training:
-        how += f" in {duration(training['seconds'])}: {training['images_per_second']:,.0f} images per second"
     calls = sampler["steps"] * len(sigmas)
-    took = f"# on {report['machine']}: {duration(sum(seconds.values()))} in all"
+    machines = sorted({_machine(report, part) for part in seconds if part in report})
+    took = f"# on {' and '.join(machines) or 'no machine yet'}: {duration(sum(seconds.values()))} in all"
     if drawn := report.get("sampling", {}).get("images"):
         took += f", {duration(seconds['sampling'])} of it for {drawn:,} samples of {calls:,} network calls each"
     return (
         f"**{title}**: {model['parameters'] / 1e6:.2f} M parameters, {levels}; {model['weights']} weights of step "
         f"{model['step']:,}; sampled with T = {sampler['steps']}, ε = {sampler['step_size']:g}.\n\n```sh\n"
-        f"{train_command(model['recipe'])} --out runs/{name}\n{how}\n{report['command']}\n{took}\n```\n"
+        f"{_trained(name, report)}{report['command']}\n{took}\n```\n"
     )
+
+
+def _trained(name: str, report: dict[str, Any]) -> str:
+    """The command that trained a model, with what it took; one that was selected is of a run to its end."""
+    model, training = report["model"], report.get("training", {})
+    if "imported_from" in model:
+        return f"# imported from {model['imported_from']}\n"
+    selected = Path(shlex.split(report["command"])[2]).name == "best"
+    recipe = model["recipe"] if selected else {**model["recipe"], "steps": model["step"]}
+    how = f"# {model['step']:,} iterations of {recipe['batch_size']} images"
+    if "seconds" in training:
+        how += f" in {duration(training['seconds'])}: {training['images_per_second']:,.0f} images per second"
+    select = f"scorefield select runs/{name}\n" if selected else ""
+    return f"{train_command(recipe)} --out runs/{name}\n{how}\n{select}"
 
 
 def train_command(recipe: dict[str, Any]) -> str:
@@ -121,7 +135,8 @@ def train_command(recipe: dict[str, Any]) -> str:
     options = {}
     for name, known in RECIPES.items():
         usual = asdict(known)
-        options[name] = {key: value for key, value in recipe.items() if usual.get(key, value) != value}
+        decisive = {key: value for key, value in recipe.items() if key not in NO_MATTER}
+        options[name] = {key: value for key, value in decisive.items() if usual.get(key, value) != value}
     name = min(options, key=lambda each: len(options[each]))
     words = [f"scorefield train {name}"]
     for key, value in options[name].items():
@@ -133,23 +148,23 @@ def train_command(recipe: dict[str, Any]) -> str:
 
 
 def _not_measured(data_set: DataSet, missing: list[str], folder: str) -> str:
-    lines = [
-        f"scorefield train {name} --out runs/{name} && scorefield report runs/{name} -n {data_set.n} --out "
-        f"{folder}/{name}"
-        for name in missing
-    ]
+    lines = []
+    for name in missing:
+        run, report = f"runs/{name}", f"scorefield report runs/{name}"
+        if data_set.selected and name == data_set.name:
+            report = f"scorefield select {run} && {report}/best"
+        lines.append(f"scorefield train {name} --out {run} && {report} -n {data_set.n} --out {folder}/{name}")
     return f"Not measured yet: {', '.join(missing)}. These commands do it:\n\n```sh\n" + "\n".join(lines) + "\n```\n"
 
 
 def _pictures(data_set: DataSet, mine: Reports, place: str) -> str:
     """A table: a figure of the paper in words, and ours."""
-    exhibits = [
-        each for each in data_set.exhibits or DATA_SETS[0].exhibits[:5] if f"{data_set.name}{each.model}" in mine
-    ]
+    usual = (each._replace(where=NOT_THERE) for each in DATA_SETS[0].exhibits[:5])
+    exhibits = [each for each in data_set.exhibits or usual if f"{data_set.name}{each.model}" in mine]
     rest = [name.removeprefix(data_set.name) for name in mine]
     for model in [each for each in rest if each not in ("", "-baseline")]:
         title = title_of(data_set, f"{data_set.name}{model}")
-        exhibits.append(Exhibit("Not in the paper", f"samples of: {title}", "samples.png", "samples", model))
+        exhibits.append(Exhibit(NOT_THERE, f"samples of: {title}", "samples.png", "samples", model))
     rows = ["| the paper | ours |", "|---|---|"]
     for exhibit in exhibits:
         name = f"{data_set.name}{exhibit.model}"
@@ -168,11 +183,17 @@ def _command(report: dict[str, Any], part: str) -> str:
     return f"{report['command'].partition(' --parts ')[0]} --parts {part}"
 
 
+def _machine(report: dict[str, Any], part: str) -> str:
+    """Where a part was made; the first reports tell it of all parts together."""
+    machine: str = report.get("made_on", {}).get(part, report)["machine"]
+    return machine
+
+
 def _took(report: dict[str, Any], part: str) -> str:
     """How long a part took, and where; without the sampling, which parts share."""
     seconds = report["seconds"][part]
     words = duration(seconds) if seconds >= 1 else "under 1 s"
-    return f"{words} on {report['machine']}{'' if part == 'stages' else ', after the sampling'}"
+    return f"{words} on {_machine(report, part)}{'' if part == 'stages' else ', after the sampling'}"
 
 
 def _curves(mine: Reports, titles: dict[str, str], place: str) -> str:

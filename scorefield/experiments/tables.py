@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from scorefield.experiments.paper import TABLE_1, DataSet, Exhibit
 
 Reports = dict[str, dict[str, Any]]
+"""By the name of the folder that they lie in."""
 KINDS = {"plain": "", "denoised": ", denoised"}
 """Samples without and with the last denoising step."""
 
@@ -46,35 +48,51 @@ def _metrics(data_set: DataSet, kind: str) -> list[tuple[str, str, Callable[[dic
     """(name, the paper's value, how ours is shown). The paper takes no last denoising step."""
     paper_fid, paper_score = (data_set.fid, data_set.inception) if kind == "plain" else (None, None)
     return [
-        ("FID", paper_fid or "–", lambda n: f"{n['fid']:.2f} (n = {n['n']:,})"),
-        ("Inception score", paper_score or "–", inception_score),
-        ("KID", "–", lambda n: f"{n['kid']:.5f} ± {n['kid_standard_error']:.5f} {_kept(n)}" if "kid" in n else "–"),
-        ("precision", "–", lambda n: f"{n['precision']:.3f} {_kept(n)}" if "precision" in n else "–"),
-        ("recall", "–", lambda n: f"{n['recall']:.3f} {_kept(n)}" if "recall" in n else "–"),
+        ("FID", paper_fid or "–", _fid),
+        ("Inception score", paper_score or "–", _inception_score),
+        ("KID", "–", lambda found: _kept(found, "kid", ".5f", "kid_standard_error")),
+        ("precision", "–", lambda found: _kept(found, "precision", ".3f")),
+        ("recall", "–", lambda found: _kept(found, "recall", ".3f")),
     ]
 
 
-def _kept(found: dict[str, Any]) -> str:
-    """Of how many samples and of how many real images."""
-    return "(n = {:,} and {:,})".format(*found["kept_n"])
+def _number(value: float | None, form: str) -> str:
+    """A dash for null, which stands for what is not finite too."""
+    return "–" if value is None else format(value, form)
 
 
-def inception_score(found: dict[str, Any]) -> str:
+def _kept(found: dict[str, Any], name: str, form: str, error: str = "") -> str:
+    """With of how many samples and of how many real images."""
+    if found.get(name) is None:
+        return "–"
+    spread = f" ± {_number(found[error], form)}" if error else ""
+    return f"{found[name]:{form}}{spread} (n = {found['kept_n'][0]:,} and {found['kept_n'][1]:,})"
+
+
+def _fid(found: dict[str, Any]) -> str:
+    return "–" if found["fid"] is None else f"{found['fid']:.2f} (n = {found['n']:,})"
+
+
+def _inception_score(found: dict[str, Any]) -> str:
     if found.get("inception_score") is None:
         return "–"
-    return f"{found['inception_score']:.2f} ± {found['inception_score_deviation']:.2f} (n = {found['n']:,})"
+    deviation = _number(found["inception_score_deviation"], ".2f")
+    return f"{found['inception_score']:.2f} ± {deviation} (n = {found['n']:,})"
 
 
 def _accepted(verdict: dict[str, Any] | None) -> str:
+    """A share p of n with its standard error, √(p(1 − p)/n)."""
     if verdict is None:
         return "–"
-    return f"{verdict['accepted']:.2%} ± {verdict['accepted_standard_error']:.2%} (n = {verdict['n']:,})"
+    p, n = verdict["accepted"], verdict["n"]
+    return f"{p:.2%} ± {math.sqrt(p * (1 - p) / n):.2%} (n = {n:,})"
 
 
 def _histogram(verdict: dict[str, Any] | None) -> str:
     if verdict is None or verdict["distance_to_uniform"] is None:
         return "–"
-    return f"{verdict['distance_to_uniform']:.3f} (by chance {verdict['distance_by_chance']:.3f})"
+    chance = f" (by chance {verdict['distance_by_chance']:.3f})" if "distance_by_chance" in verdict else ""
+    return f"{verdict['distance_to_uniform']:.3f}{chance}"
 
 
 VERDICTS = {"accepted as digits": _accepted, "distance of the digits' histogram to uniform": _histogram}
@@ -99,8 +117,7 @@ def _table_1(measured: Reports, titles: dict[str, str]) -> str:
     for name, report in measured.items():
         for kind, words in KINDS.items():
             found = report["numbers"][kind]
-            fid = f"{found['fid']:.2f} (n = {found['n']:,})"
-            rows.append([f"**{titles[name]}{words} (ours)**", inception_score(found), fid])
+            rows.append([f"**{titles[name]}{words} (ours)**", _inception_score(found), _fid(found)])
     return "Table 1 of the paper, with ours:\n\n" + table(["model", "Inception score", "FID"], rows)
 
 
@@ -114,10 +131,7 @@ def losses(mine: Reports, titles: dict[str, str]) -> str:
     if not each:
         return ""
     levels = sorted({sigma for values in each.values() for sigma in values}, key=float, reverse=True)
-    rows = [
-        [sigma, *("–" if values.get(sigma) is None else f"{values[sigma]:.2f}" for values in each.values())]
-        for sigma in levels
-    ]
+    rows = [[sigma, *(_number(values.get(sigma), ".2f") for values in each.values())] for sigma in levels]
     words = "Losses at each noise level, σ² ℓ(σ), on held-out images (the paper reports none):\n\n"
     return words + table(["σ", *(titles[name] for name in each)], rows)
 
@@ -130,9 +144,9 @@ def caption(exhibit: Exhibit, report: dict[str, Any]) -> str:
         return f"the first {made['shown']} samples of seed {seed}{last}"
     if exhibit.part == "stages":
         return f"after {', '.join(f'{step:,}' for step in made['steps'])} steps"
-    told = made[exhibit.picture.removesuffix(".png")]
+    told, others = made[exhibit.picture.removesuffix(".png")], made.get("others", "held-out images")
     return (
         f"{len(told['copies'])} of {told['n']:,} samples are copies by our measure, and {told['held_out_copies']} of "
-        f"{told['held_out_n']:,} held-out images; the median distance to the nearest training image is "
-        f"{told['ratio']['0.5']:.2f} times theirs"
+        f"{told['held_out_n']:,} {others}; the median distance to the nearest training image is "
+        f"{_number(told['ratio']['0.5'], '.2f')} times theirs"
     )

@@ -19,6 +19,7 @@ LAYERS = [
     {"checkpoint"},
     {"runs", "experiments", "bench", "export"},
     {"evaluation"},
+    {"web"},
     {"cli"},
 ]
 """Imports point from a later layer to an earlier one, or stay inside one folder. A new module must be put here."""
@@ -32,6 +33,7 @@ MORE = {
     "data": {"PIL"},
     "images": {"PIL"},
     "kernels": {"triton"},
+    "web": {"starlette", "uvicorn", "python_multipart", "PIL"},
 }
 """What some modules may need beyond that."""
 

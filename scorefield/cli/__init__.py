@@ -19,6 +19,7 @@ from scorefield.cli import neighbors as neighbors
 from scorefield.cli import report as report
 from scorefield.cli import results as results
 from scorefield.cli import selection as selection
+from scorefield.cli import serve as serve
 from scorefield.cli import training as training
 from scorefield.cli.app import app, say
 

@@ -1,0 +1,10 @@
+"""The web page and its API: a server for this machine, with one worker that owns the models."""
+
+from __future__ import annotations
+
+try:
+    import python_multipart as _python_multipart  # noqa: F401
+    import starlette as _starlette  # noqa: F401
+    import uvicorn as _uvicorn  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"the web page needs a package: {error} (pip install 'scorefield[web]')") from error

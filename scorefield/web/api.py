@@ -1,0 +1,277 @@
+"""The addresses: each reads a request, calls the rest and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from scorefield.data import pictures
+from scorefield.images import grid, png, save_completions, save_images
+from scorefield.masks import NAMES, mask_of
+from scorefield.web import monitor, playground, sampling
+from scorefield.web.jobs import ENDED, Job, QueueFullError, Update, Worker
+from scorefield.web.limits import Limits
+from scorefield.web.models import EXAMPLES, Card, Models
+from scorefield.web.requests import Fields, Upload, malformed, read_form, read_json
+from scorefield.web.uploads import fitted, mask_in
+
+POLL, HEARTBEAT = 0.05, 10.0
+"""Seconds between two looks at a job that is listened to, and between two signs of life."""
+DECODERS = 2
+"""Images that are decoded at once: each may take some hundred MB for a moment."""
+MADE = {"grid.png": "image/png", "annealing.gif": "image/gif", "images.npy": "application/octet-stream"}
+"""Files that are made of a job's images."""
+
+
+class Api:
+    """All that stands under /api/, but for its description."""
+
+    def __init__(self, models: Models, worker: Worker, limits: Limits) -> None:
+        self.models, self.worker, self.limits = models, worker, limits
+        self._decoding = asyncio.Semaphore(DECODERS)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/models", self.list_models),
+            Route("/api/examples/{name}.png", self.example),
+            Route("/api/sample", self.sample, methods=["POST"]),
+            Route("/api/fit", self.fit, methods=["POST"]),
+            Route("/api/inpaint", self.inpaint, methods=["POST"]),
+            Route("/api/playground", self.playground, methods=["POST"]),
+            Route("/api/field", self.field, methods=["POST"]),
+            Route("/api/jobs/{job}", self.status),
+            Route("/api/jobs/{job}", self.cancel, methods=["DELETE"]),
+            Route("/api/jobs/{job}/events", self.events),
+            Route("/api/jobs/{job}/frames/{number}.png", self.frame),
+            Route("/api/jobs/{job}/images/{number}.png", self.image),
+            Route("/api/jobs/{job}/{name}", self.made),
+            Route("/api/runs", self.runs),
+            Route("/api/runs/{name}", self.run),
+            Route("/api/runs/{name}/samples/{step}.png", self.run_samples),
+        ]
+
+    # ---------------------------------------------------------------- models, and jobs to be done
+
+    def list_models(self, request: Request) -> Response:
+        cards = self.models.cards().values()
+        return JSONResponse({"models": [card.described() for card in cards], "limits": asdict(self.limits)})
+
+    def example(self, request: Request) -> Response:
+        return Response(_example(request.path_params["name"]).content, media_type="image/png")
+
+    async def sample(self, request: Request) -> Response:
+        fields = Fields(await read_json(request, self.limits), ("model", *sampling.KNOWN))
+        card = await self._card(fields)
+        settings = sampling.settings_of(fields, card, n=16, most=self.limits.n, limits=self.limits)
+        return self._submitted(sampling.sample_job(self.models, card, settings, self.limits))
+
+    async def fit(self, request: Request) -> Response:
+        texts, files = await read_form(request, self.limits)
+        card = await self._card(Fields(texts | dict.fromkeys(files, "file"), ("model", "image"), form=True))
+        if "image" not in files:
+            raise malformed("image is missing (send it as a file)")
+        async with self._decoding:
+            pixels = await run_in_threadpool(fitted, files["image"], card, self.limits)
+        return Response(png(pixels), media_type="image/png")
+
+    async def inpaint(self, request: Request) -> Response:
+        texts, files = await read_form(request, self.limits)
+        known = ("model", "image", "example", "mask", *sampling.KNOWN)
+        fields = Fields(dict.fromkeys(files, "file") | texts, known, form=True)
+        card = await self._card(fields)
+        settings = sampling.settings_of(fields, card, n=8, most=self.limits.completions, limits=self.limits)
+        if "image" in texts or ("image" in files) == ("example" in texts):
+            raise malformed("what is to be completed? (send either image as a file, or the name of an example)")
+        given = files["image"] if "image" in files else _example(texts["example"])
+        name = "mask.png" if "mask" in files else fields.choice("mask", NAMES, "left")
+        async with self._decoding:
+            original = await run_in_threadpool(fitted, given, card, self.limits)
+            if "mask" in files:
+                mask = await run_in_threadpool(mask_in, files["mask"], card, self.limits)
+            else:
+                mask = mask_of(name, pictures.Fit(size=card.shape[1:]), seed=settings.seed)
+        image = (Path(given.name).name[-80:] or "image", original)
+        job = sampling.inpaint_job(self.models, card, settings, self.limits, image=image, mask=(name, mask))
+        return self._submitted(job)
+
+    async def playground(self, request: Request) -> Response:
+        fields = Fields(await read_json(request, self.limits), playground.KNOWN)
+        return self._submitted(playground.playground_job(fields, self.limits))
+
+    async def field(self, request: Request) -> Response:
+        fields = Fields(await read_json(request, self.limits), playground.FIELD)
+        return JSONResponse(await run_in_threadpool(playground.score_field, fields, self.limits))
+
+    async def _card(self, fields: Fields) -> Card:
+        cards, name = await run_in_threadpool(self.models.cards), fields.text("model")
+        if name is None:
+            raise malformed(f"model is missing (one of {', '.join(cards)})")
+        if name not in cards:
+            raise HTTPException(404, f"no model of that name (there are {', '.join(cards) or 'none'})")
+        return cards[name]
+
+    def _submitted(self, job: Job) -> Response:
+        try:
+            position = self.worker.submit(job)
+        except QueueFullError as error:
+            raise HTTPException(503, str(error), {"Retry-After": str(error.seconds)}) from None
+        return JSONResponse({"job": job.id, "position": position}, 202)
+
+    # ---------------------------------------------------------------- jobs under way, and what they made
+
+    async def status(self, request: Request) -> Response:
+        return JSONResponse(self.worker.status(self._job(request)))
+
+    async def cancel(self, request: Request) -> Response:
+        job = self._job(request)
+        self.worker.cancel(job)
+        return JSONResponse(self.worker.status(job))
+
+    async def events(self, request: Request) -> Response:
+        return Events(self, self._job(request))
+
+    def frame(self, request: Request) -> Response:
+        frames = _images(self._job(request))
+        pixels = frames[_number(request, len(frames))]
+        return Response(png(grid(pixels, columns=math.ceil(math.sqrt(len(pixels))), gap=0)), media_type="image/png")
+
+    def image(self, request: Request) -> Response:
+        pixels = _images(self._job(request))[-1]
+        return Response(png(pixels[_number(request, len(pixels))]), media_type="image/png")
+
+    def made(self, request: Request) -> Response:
+        """A file as the command line writes it: by the same functions, in a folder that goes again."""
+        name, job = request.path_params["name"], self._job(request)
+        if name not in MADE:
+            raise HTTPException(404, f"a job has no such file (there are {', '.join(MADE)})")
+        frames = _images(job)
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            if name == "grid.png" and job.given:
+                save_completions(path, frames[-1], *job.given)
+            else:
+                save_images(path, np.stack(frames if name == "annealing.gif" else frames[-1:], axis=1))
+            content = path.read_bytes()
+        disposition = {"Content-Disposition": f'attachment; filename="{job.kind}-{name}"'}
+        return Response(content, media_type=MADE[name], headers=disposition)
+
+    def _job(self, request: Request) -> Job:
+        job = self.worker.find(request.path_params["job"])
+        if job is None:
+            raise HTTPException(404, "no such job: it never was, or is forgotten since (start it again)")
+        return job
+
+    async def stream(self, job: Job) -> AsyncIterator[bytes]:
+        """Server-Sent Events of a job: a status where it changed, each frame once; the end of the job ends them."""
+        sent, before, said = 0, None, time.monotonic()
+        while True:
+            status = self.worker.status(job)  # before the frames: when it tells of the end, they are all sent
+            for number, update in enumerate(job.frames[sent:], sent):
+                yield _event("frame", _frame(job, number, update))
+                sent = number + 1
+            if (now := (status["state"], status["position"], status["step"])) != before:
+                yield _event("status", status)
+                before, said = now, time.monotonic()
+            if status["state"] in ENDED:
+                return
+            if time.monotonic() - said > HEARTBEAT:
+                yield b": waiting\n\n"
+                said = time.monotonic()
+            await asyncio.sleep(POLL)
+
+    # ---------------------------------------------------------------- training runs
+
+    def runs(self, request: Request) -> Response:
+        found = monitor.runs_among(self.models.folders)
+        return JSONResponse({"runs": [monitor.summary(name, run) for name, run in found.items()]})
+
+    def run(self, request: Request) -> Response:
+        return JSONResponse(monitor.details(request.path_params["name"], self._run(request)))
+
+    def run_samples(self, request: Request) -> Response:
+        files = {str(step): file for step, file in monitor.sample_files(self._run(request)).items()}
+        if request.path_params["step"] not in files:
+            raise HTTPException(404, "the run has no samples of that step")
+        return Response(files[request.path_params["step"]].read_bytes(), media_type="image/png")
+
+    def _run(self, request: Request) -> Path:
+        runs = monitor.runs_among(self.models.folders)
+        if request.path_params["name"] not in runs:
+            raise HTTPException(404, f"no such run (there are {', '.join(runs) or 'none: scorefield serve RUN'})")
+        return runs[request.path_params["name"]]
+
+
+class Events(StreamingResponse):
+    """A job's events. Where the last listener leaves before the end, and nobody comes back, the job is cancelled."""
+
+    def __init__(self, api: Api, job: Job) -> None:
+        super().__init__(api.stream(job), media_type="text/event-stream")
+        self._api, self._job = api, job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        job, grace = self._job, self._api.limits.grace_seconds
+        job.listeners += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            job.listeners -= 1
+            job.left = time.monotonic()
+            if not job.ended and not job.listeners:
+                asyncio.get_running_loop().call_later(grace, self._left_alone, job.left)
+
+    def _left_alone(self, since: float) -> None:
+        """Cancel the job if nobody has come since."""
+        if not self._job.listeners and self._job.left == since:
+            self._api.worker.cancel(self._job)
+
+
+def _event(name: str, values: dict[str, Any]) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(values)}\n\n".encode()
+
+
+def _frame(job: Job, number: int, update: Update) -> dict[str, Any]:
+    """A frame for JSON: the points themselves, or where its images are."""
+    assert update.frame is not None
+    values = {"frame": number, "step": update.step, "total": job.total, "sigma": update.sigma, "level": update.level}
+    if job.kind == "playground":
+        return {**values, "points": update.frame.astype(float).round(3).tolist()}
+    return {**values, "image": f"/api/jobs/{job.id}/frames/{number}.png"}
+
+
+def _images(job: Job) -> list[np.ndarray]:
+    """The images of all frames so far."""
+    if job.kind == "playground":
+        raise HTTPException(404, "the playground makes points, not images (its frames come with the events)")
+    frames = [update.frame for update in job.frames if update.frame is not None]
+    if not frames:
+        raise HTTPException(404, "the job has no images yet (wait until it runs)")
+    return frames
+
+
+def _number(request: Request, count: int) -> int:
+    """The number in the address, of one of so many things."""
+    text = request.path_params["number"]
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) < count):
+        raise HTTPException(404, f"no such image (they are numbered from 0 to {count - 1})")
+    return int(text)
+
+
+def _example(name: str) -> Upload:
+    if name not in EXAMPLES:
+        raise HTTPException(404, f"no such example (there are {', '.join(sorted(EXAMPLES))})")
+    return Upload(f"{name}.png", EXAMPLES[name].read_bytes())

@@ -1,0 +1,152 @@
+"""The models that are served: what is known of each from its file's header, and the loaded ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+
+from scorefield.checkpoint import Model, load, model_files, recipe_from_json
+from scorefield.distributed import pick_device
+from scorefield.experiments.demo import DIGIT
+from scorefield.export import name_alone
+from scorefield.fast import for_sampling
+from scorefield.recipes import Recipe
+from scorefield.score import Score
+from scorefield.shipped import find, shipped_models
+from scorefield.threads import in_threads
+
+EXAMPLES = {"9": DIGIT} | {file.stem: file for file in sorted((Path(__file__).parent / "examples").glob("*.png"))}
+"""Digits of MNIST's test set, to be completed."""
+
+
+class Place(NamedTuple):
+    """Where a model is: a file, or a run folder whose newest one is meant."""
+
+    given: str
+    """What the command line calls it."""
+    path: Path
+    shipped: bool
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model's file tells of it before it is loaded."""
+
+    name: str
+    place: Place
+    file: Path
+    recipe: Recipe
+    shape: tuple[int, int, int]
+    sigmas: list[float]
+    parameters: int
+    trained: int
+    data: str
+
+    @property
+    def examples(self) -> list[str]:
+        return sorted(EXAMPLES) if self.shape[0] == 1 else []
+
+    def described(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "name": self.name,
+            "shape": self.shape,
+            "sigmas": self.sigmas,
+            "steps": self.recipe.sample_steps,
+            "step_size": self.recipe.step_size,
+            "parameters": self.parameters,
+            "trained": self.trained,
+            "data": self.data,
+            "kind": "shipped" if self.place.shipped else "run",
+            "examples": self.examples,
+        }
+
+
+def _places(given: Sequence[str]) -> dict[str, Place]:
+    """A name for each model, which is the last part of its path, with a number where that is taken."""
+    places = {name: Place(name, path, True) for name, path in shipped_models().items()}
+    for each in dict.fromkeys(given):
+        path = find(each)
+        if path in [place.path for place in places.values()]:
+            continue
+        name = stem = path.resolve().name.removesuffix(".safetensors") or "model"
+        number = 1
+        while name in places:
+            number += 1
+            name = f"{stem}-{number}"
+        places[name] = Place(each, path, False)
+    return places
+
+
+class Models:
+    """The shipped models and those that the command line names. The worker alone loads them."""
+
+    def __init__(self, given: Sequence[str] = (), *, device: str = "auto") -> None:
+        self._device, self._places = device, _places(given)
+        self._loaded: dict[str, tuple[Path, Model]] = {}
+        self._scores: dict[str, tuple[tuple[Path, int], Score]] = {}
+        for place in self._places.values():  # what is no model is said before the server starts
+            if place.path.is_file():
+                _card("", place, place.path)
+            elif not (place.path / "recipe.json").is_file() and not model_files(place.path):
+                raise FileNotFoundError(f"{place.path} holds no training run and no model (name a run's folder)")
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Those that were given as a folder."""
+        return {name: place.path for name, place in self._places.items() if place.path.is_dir()}
+
+    def cards(self) -> dict[str, Card]:
+        """All of them, but for runs that have no model yet."""
+        found = {name: _newest(name, place) for name, place in self._places.items()}
+        return {name: card for name, card in found.items() if card is not None}
+
+    def score(self, card: Card, n: int) -> tuple[Model, Score]:
+        """The model, and its score for batches of n, as `scorefield sample` has it."""
+        device = pick_device(self._device)
+        if card.name not in self._loaded or self._loaded[card.name][0] != card.file:
+            self._loaded[card.name] = card.file, load(card.file, device=device)
+        model = self._loaded[card.name][1]
+        key = card.file, 0 if device.type == "cpu" else n  # a recording on a GPU is made for one size
+        if card.name not in self._scores or self._scores[card.name][0] != key:
+            score = for_sampling(model.network, model.shape, size=n)
+            self._scores[card.name] = key, in_threads(score) if device.type == "cpu" else score
+        return model, self._scores[card.name][1]
+
+
+def _newest(name: str, place: Place) -> Card | None:
+    for file in reversed(model_files(place.path)) if place.path.is_dir() else [place.path]:
+        try:
+            return _card(name, place, file)
+        except (OSError, ValueError):  # gone or damaged: as the command line does, the one before it
+            continue
+    return None
+
+
+def _card(name: str, place: Place, file: Path) -> Card:
+    try:
+        with safe_open(file, framework="np") as opened:
+            facts = opened.metadata() or {}
+            sizes = {each: math.prod(opened.get_slice(each).get_shape()) for each in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{file} is damaged or no safetensors file ({error})") from error
+    if facts.get("kind") != "scorefield model":
+        raise ValueError(f"{file} is no scorefield model (released checkpoints become one with: scorefield import)")
+    kind = min(each.partition("/")[0] for each in sizes)  # one of raw and ema
+    return Card(
+        name,
+        place,
+        file,
+        recipe_from_json(facts["recipe"]),
+        tuple(json.loads(facts["shape"])),
+        json.loads(facts["sigmas"]),
+        sum(size for each, size in sizes.items() if each.startswith(f"{kind}/") and each != f"{kind}/sigmas"),
+        int(facts["step"]),
+        name_alone(facts.get("data", "unknown")),
+    )

@@ -1,0 +1,145 @@
+// The server, as the page sees it: requests with errors in words, jobs that are followed until they end.
+
+export class ApiError extends Error {
+  constructor(message, status, retryAfter) {
+    super(message);
+    this.name = "ApiError";
+    this.status = status;
+    this.retryAfter = retryAfter;
+  }
+}
+
+const sleep = (ms, signal) => new Promise((resolve, reject) => {
+  const timer = setTimeout(resolve, ms);
+  signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+});
+
+let watching = false;
+
+/** The server does not answer: say so, and look for it until it does. */
+async function gone() {
+  if (watching) return;
+  watching = true;
+  const notice = document.querySelector("#gone");
+  notice.textContent = "The server does not answer. Start it again with “scorefield serve”; this page finds it by itself.";
+  notice.hidden = false;
+  for (;;) {
+    await sleep(2000);
+    if (await fetch("/api/models").then((answer) => answer.ok, () => false)) break;
+  }
+  notice.hidden = true;
+  watching = false;
+  document.dispatchEvent(new Event("server-back"));
+}
+
+async function request(path, options) {
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch (error) {
+    if (options?.signal?.aborted) throw error;
+    gone();
+    throw new ApiError("The server does not answer.", 0);
+  }
+  if (answer.ok) return answer;
+  let words;
+  try {
+    words = (await answer.json()).error;
+  } catch { /* not JSON */ }
+  if (answer.status === 401) words = "This server wants its token: open the address that it printed in the terminal, with ?token=… at the end.";
+  throw new ApiError(words ?? `The server answered ${answer.status} ${answer.statusText}.`, answer.status, Number(answer.headers.get("Retry-After")));
+}
+
+export const get = async (path) => (await request(path)).json();
+export const blobOf = async (path, options) => (await request(path, options)).blob();
+export const post = async (path, body, signal) => {
+  const form = body instanceof FormData;
+  const headers = form ? {} : { "Content-Type": "application/json" };
+  return request(path, { method: "POST", headers, body: form ? body : JSON.stringify(body), signal });
+};
+
+const ENDS = ["done", "cancelled", "failed"];
+
+/**
+ * Asks for a job and follows it to its end; returns its last status.
+ *
+ * A full queue is asked again after the time that it names, and `onWait(seconds)` is called as they pass. Aborting the
+ * signal cancels the job, wherever it is.
+ */
+export async function runJob(path, body, { onStatus, onFrame, onWait, signal }) {
+  let job;
+  for (;;) {
+    try {
+      // not aborted in flight: a job that was just made must be known to be cancelled
+      job = (await (await post(path, body)).json()).job;
+      break;
+    } catch (error) {
+      if (error.status !== 429 && error.status !== 503) throw error;
+      for (let left = Math.ceil(error.retryAfter || 5); left > 0; left--) {
+        onWait?.(left, error.message);
+        await sleep(1000, signal);
+      }
+    }
+  }
+  const cancel = () => request(`/api/jobs/${job}`, { method: "DELETE" }).catch(() => {});
+  if (signal.aborted) cancel();
+  signal.addEventListener("abort", cancel, { once: true });
+  try {
+    return await follow(job, onStatus, onFrame);
+  } finally {
+    signal.removeEventListener("abort", cancel);
+  }
+}
+
+/** A job's events until it ends. A broken connection is made again, and frames that come twice are passed over. */
+function follow(job, onStatus, onFrame) {
+  return new Promise((resolve, reject) => {
+    let stream, seen = 0, broken = 0;
+    const close = () => { stream.close(); removeEventListener("pagehide", close); };
+    const connect = () => {
+      stream = new EventSource(`/api/jobs/${job}/events`);
+      stream.addEventListener("frame", (event) => {
+        const frame = JSON.parse(event.data);
+        if (frame.frame < seen) return;
+        seen = frame.frame + 1;
+        onFrame?.(frame, job);
+      });
+      stream.addEventListener("status", (event) => {
+        const status = JSON.parse(event.data);
+        broken = 0;
+        onStatus?.(status);
+        if (ENDS.includes(status.state)) {
+          close();
+          resolve(status);
+        }
+      });
+      stream.onerror = async () => {
+        stream.close();
+        if (++broken > 5) {
+          close();
+          gone();
+          reject(new ApiError("The server went away before the job was done.", 0));
+          return;
+        }
+        try {
+          const status = await get(`/api/jobs/${job}`);
+          if (ENDS.includes(status.state) && status.frames <= seen) {
+            close();
+            onStatus?.(status);
+            resolve(status);
+            return;
+          }
+        } catch (error) {
+          if (error.status) { // it answers, and knows no such job
+            close();
+            reject(error);
+            return;
+          }
+        }
+        setTimeout(connect, 400);
+      };
+    };
+    addEventListener("pagehide", close);
+    connect();
+  });
+}

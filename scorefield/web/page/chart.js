@@ -1,0 +1,142 @@
+// A line chart as SVG: a legend that shows the values under the pointer and switches lines off and on.
+
+import { count, digits, make } from "./ui.js";
+
+const LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 24;
+
+function shape(tag, attributes, text) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (text != null) element.textContent = text;
+  return element;
+}
+
+/** Round numbers between two others. */
+function ticks(low, high, wanted) {
+  const rough = (high - low) / wanted || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((k) => k * power).find((each) => each >= rough);
+  const made = [];
+  for (let k = Math.ceil(low / step); k * step <= high + 1e-9 * step; k++) made.push(Number((k * step).toPrecision(6)));
+  return made;
+}
+
+/** The same for a logarithmic axis: 1, 2 and 5 times powers of ten. */
+function logTicks(low, high) {
+  const made = [];
+  for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++) {
+    for (const k of [1, 2, 5]) made.push(Number((k * 10 ** power).toPrecision(3)));
+  }
+  const inside = made.filter((each) => each >= low * 0.999 && each <= high * 1.001);
+  return inside.length > 7 ? inside.filter((each) => /^[^1-9]*1[^1-9]*$/.test(String(each).replace(/e.*/, ""))) : inside.length > 1 ? inside : ticks(low, high, 4);
+}
+
+export class Chart {
+  constructor(place, { height = 260, log = false, zero = false, label }) {
+    Object.assign(this, { place, height, log, zero, label, lines: [], off: new Set(), at: null });
+    this.svg = shape("svg", { class: "plot", role: "img", tabindex: 0, "aria-label": label });
+    this.legend = make("div", { className: "legend" });
+    place.append(this.svg, this.legend);
+    this.width = 0;
+    new ResizeObserver(() => { if (place.clientWidth !== this.width) this.draw(); }).observe(place);
+    this.svg.addEventListener("pointermove", (event) => this.hover(event));
+    this.svg.addEventListener("pointerleave", () => this.point(null));
+    this.svg.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!by || !this.steps?.length) return;
+      event.preventDefault();
+      const k = this.at == null ? this.steps.length - 1 : this.steps.indexOf(this.at) + by;
+      if (this.steps[k] != null) this.point(this.steps[k]);
+    });
+  }
+
+  /** Lines are { name, colour, points: [[step, value or null], ...] }. */
+  show(lines) {
+    this.lines = lines.filter(({ points }) => points.length);
+    this.steps = [...new Set(this.lines.flatMap(({ points }) => points.map(([step]) => step)))].sort((a, b) => a - b);
+    this.draw();
+  }
+
+  get visible() {
+    return this.lines.filter(({ name }) => !this.off.has(name));
+  }
+
+  draw() {
+    const { svg, height } = this;
+    const width = this.width = this.place.clientWidth || 480;
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.replaceChildren();
+    const usable = (y) => y != null && Number.isFinite(y) && (!this.log || y > 0);
+    const values = this.visible.flatMap(({ points }) => points.map(([, y]) => y)).filter(usable);
+    if (!values.length) {
+      svg.append(shape("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "Nothing measured yet"));
+      this.drawLegend();
+      return;
+    }
+    const first = this.steps[0], last = Math.max(this.steps.at(-1), first + 1);
+    let low = Math.min(...values), high = Math.max(...values);
+    if (this.zero && !this.log) low = 0;
+    if (high <= low) high = low + (Math.abs(low) || 1) * 0.1;
+    const up = this.log ? Math.log : (y) => y;
+    this.x = (step) => LEFT + ((step - first) / (last - first)) * (width - LEFT - RIGHT);
+    const y = (value) => height - BOTTOM - ((up(value) - up(low)) / (up(high) - up(low))) * (height - TOP - BOTTOM);
+    for (const value of this.log ? logTicks(low, high) : ticks(low, high, 4)) {
+      svg.append(shape("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
+      svg.append(shape("text", { x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, digits(value)));
+    }
+    for (const step of ticks(first, last, width > 440 ? 5 : 3).filter(Number.isInteger)) {
+      svg.append(shape("text", { x: Math.min(this.x(step), width - RIGHT - 10), y: height - 6, "text-anchor": "middle" }, count(step)));
+    }
+    for (const { points, colour } of this.visible) {
+      let path = "", drawing = false;
+      for (const [step, value] of points) {
+        if (!usable(value)) { drawing = false; continue; }
+        path += `${drawing ? "L" : "M"}${this.x(step).toFixed(1)} ${y(value).toFixed(1)}`;
+        drawing = true;
+      }
+      svg.append(shape("path", { d: path, stroke: colour }));
+    }
+    this.rule = shape("line", { class: "rule", x1: 0, x2: 0, y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
+    svg.append(this.rule);
+    this.point(this.at);
+  }
+
+  hover(event) {
+    if (!this.x || !this.steps.length) return;
+    const box = this.svg.getBoundingClientRect();
+    const place = ((event.clientX - box.left) / box.width) * this.width;
+    const near = (a, b) => (Math.abs(this.x(b) - place) < Math.abs(this.x(a) - place) ? b : a);
+    this.point(this.steps.reduce(near));
+  }
+
+  /** Show the values at a step; at none, the last ones. */
+  point(step) {
+    this.at = step;
+    if (this.rule && this.x) {
+      this.rule.setAttribute("visibility", step == null ? "hidden" : "visible");
+      if (step != null) for (const end of ["x1", "x2"]) this.rule.setAttribute(end, this.x(step));
+    }
+    this.drawLegend();
+  }
+
+  drawLegend() {
+    const focused = this.legend.contains(document.activeElement) ? document.activeElement.dataset.name : null;
+    const shown = this.at ?? this.steps?.at(-1);
+    const entries = this.lines.map(({ name, colour, points }) => {
+      const known = points.filter(([step, value]) => step <= shown && value != null).at(-1);
+      const swatch = make("i");
+      swatch.style.background = colour;
+      const button = make("button", { type: "button", title: "Show or hide" }, swatch, name, make("b", {}, known ? digits(known[1]) : "–"));
+      button.dataset.name = name;
+      button.setAttribute("aria-pressed", String(!this.off.has(name)));
+      button.addEventListener("click", () => {
+        if (!this.off.delete(name)) this.off.add(name);
+        this.draw();
+      });
+      return button;
+    });
+    if (shown != null && entries.length) entries.push(make("span", {}, `at step ${count(shown)}`));
+    this.legend.replaceChildren(...entries);
+    if (focused) entries.find((each) => each.dataset?.name === focused)?.focus();
+  }
+}

@@ -1,0 +1,232 @@
+// An easel: the image as the model sees it, and a hole painted on it pixel by pixel.
+
+import { colour, make, onTheme } from "./ui.js";
+
+const PRESETS = {
+  left: (x, y, w) => x < Math.floor(w / 2),
+  right: (x, y, w) => x >= w - Math.floor(w / 2),
+  top: (x, y, w, h) => y < Math.floor(h / 2),
+  bottom: (x, y, w, h) => y >= h - Math.floor(h / 2),
+  center: (x, y, w, h) => {
+    const [left, top] = [Math.floor(w / 4), Math.floor(h / 4)];
+    return x >= left && x < w - left && y >= top && y < h - top;
+  },
+  random: () => Math.random() < 0.5,
+};
+
+export class Editor {
+  /** `onChange` is called after each change of the hole. */
+  constructor(canvas, { onChange, onTool }) {
+    Object.assign(this, { canvas, onChange, onTool, tool: "paint", size: 3, cursor: null, last: null });
+    this.reset(28, 28);
+    canvas.addEventListener("pointerdown", (event) => this.down(event));
+    canvas.addEventListener("pointermove", (event) => this.move(event));
+    for (const kind of ["pointerup", "pointercancel"]) canvas.addEventListener(kind, () => this.up());
+    canvas.addEventListener("pointerleave", () => { if (!this.last) this.point(null); });
+    canvas.addEventListener("contextmenu", (event) => event.preventDefault());
+    canvas.addEventListener("keydown", (event) => this.key(event));
+    canvas.addEventListener("focus", () => { if (canvas.matches(":focus-visible")) this.point(this.cursor ?? [Math.floor(this.width / 2), Math.floor(this.height / 2)].map((k) => k + 0.5)); });
+    canvas.addEventListener("blur", () => this.point(null));
+    new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
+    onTheme(() => this.draw());
+  }
+
+  /** An empty easel of the model's size. */
+  reset(width, height) {
+    if (this.width !== width || this.height !== height) this.hidden = new Uint8Array(width * height); // 1 where to fill in
+    Object.assign(this, { width, height, image: null, cursor: null, undos: [], redos: [] });
+    this.changed();
+  }
+
+  setImage(image) {
+    this.image = image;
+    this.draw();
+  }
+
+  get count() {
+    return this.hidden.reduce((sum, each) => sum + each, 0);
+  }
+
+  changed() {
+    this.draw();
+    this.onChange?.(this);
+  }
+
+  /** Keep the hole as it is, to come back to it. */
+  remember() {
+    this.undos.push(this.hidden.slice());
+    if (this.undos.length > 200) this.undos.shift();
+    this.redos = [];
+  }
+
+  undo(from = this.undos, to = this.redos) {
+    if (!from.length) return;
+    to.push(this.hidden);
+    this.hidden = from.pop();
+    this.changed();
+  }
+
+  redo() { this.undo(this.redos, this.undos); }
+
+  set(rule) {
+    this.remember();
+    this.hidden = this.hidden.map((old, k) => Number(rule(k % this.width, Math.floor(k / this.width), this.width, this.height, old)));
+    this.changed();
+  }
+
+  clear() { this.set(() => 0); }
+  invert() { this.set((x, y, w, h, old) => 1 - old); }
+  preset(name) { this.set(PRESETS[name]); }
+
+  /** The name of the ready-made mask that the hole is, if it is one. */
+  get name() {
+    return ["left", "right", "top", "bottom", "center"].find((name) =>
+      this.hidden.every((old, k) => old === Number(PRESETS[name](k % this.width, Math.floor(k / this.width), this.width, this.height))));
+  }
+
+  /** The mask as a PNG of the model's size: white is known, black is hidden. */
+  png() {
+    const canvas = make("canvas", { width: this.width, height: this.height });
+    const context = canvas.getContext("2d");
+    const data = context.createImageData(this.width, this.height);
+    this.hidden.forEach((hidden, k) => data.data.set(hidden ? [0, 0, 0, 255] : [255, 255, 255, 255], 4 * k));
+    context.putImageData(data, 0, 0);
+    return new Promise((resolve) => canvas.toBlob(resolve));
+  }
+
+  /** Where the event is, in the image's pixels. */
+  at(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return [((event.clientX - box.left) / box.width) * this.width, ((event.clientY - box.top) / box.height) * this.height];
+  }
+
+  /** The brush's square around a place: its left, top, right and bottom pixel edges. */
+  square([x, y]) {
+    const [left, top] = [Math.round(x - this.size / 2), Math.round(y - this.size / 2)];
+    return [Math.max(0, left), Math.max(0, top), Math.min(this.width, left + this.size), Math.min(this.height, top + this.size)];
+  }
+
+  dab(place, value) {
+    const [left, top, right, bottom] = this.square(place);
+    for (let y = top; y < bottom; y++) this.hidden.fill(value, y * this.width + left, y * this.width + Math.max(left, right));
+  }
+
+  /** A stroke from one place to another leaves no gap. */
+  stroke([x0, y0], [x1, y1], value) {
+    const steps = Math.max(1, Math.ceil(2 * Math.hypot(x1 - x0, y1 - y0)));
+    for (let k = 1; k <= steps; k++) this.dab([x0 + ((x1 - x0) * k) / steps, y0 + ((y1 - y0) * k) / steps], value);
+  }
+
+  down(event) {
+    if (event.button !== 0 && event.button !== 2 && event.button !== 5) return;
+    event.preventDefault();
+    this.canvas.setPointerCapture(event.pointerId);
+    this.canvas.focus({ preventScroll: true });
+    this.remember();
+    const erase = this.tool === "erase" || event.button !== 0; // the right button, or the pen's other end
+    this.value = erase ? 0 : 1;
+    this.last = this.at(event);
+    this.dab(this.last, this.value);
+    this.cursor = this.last;
+    this.changed();
+  }
+
+  move(event) {
+    if (!this.last) {
+      this.point(event.pointerType === "touch" ? null : this.at(event));
+      return;
+    }
+    const events = event.getCoalescedEvents?.() ?? [];
+    for (const each of events.length ? events : [event]) {
+      const place = this.at(each);
+      this.stroke(this.last, place, this.value);
+      this.last = place;
+    }
+    this.cursor = this.last;
+    this.changed();
+  }
+
+  up() { this.last = null; }
+
+  point(place) {
+    this.cursor = place;
+    this.draw();
+  }
+
+  key(event) {
+    const arrow = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    const inside = (x, size) => Math.min(size - 0.5, Math.max(0.5, Math.floor(x) + 0.5));
+    const here = this.cursor ?? [this.width / 2, this.height / 2];
+    if (arrow) {
+      this.cursor = [inside(here[0] + arrow[0], this.width), inside(here[1] + arrow[1], this.height)];
+      if (this.held) this.dab(this.cursor, this.held.value); // space held down paints on the way
+      this.changed();
+    } else if (event.key === " ") {
+      if (!event.repeat) {
+        this.remember();
+        this.held = { value: this.tool === "erase" ? 0 : 1 };
+        this.canvas.addEventListener("keyup", () => { this.held = null; }, { once: true });
+        this.cursor = [inside(here[0], this.width), inside(here[1], this.height)];
+        this.dab(this.cursor, this.held.value);
+        this.changed();
+      }
+    } else if (event.key >= "1" && event.key <= "5") this.onTool({ size: Number(event.key) });
+    else if (event.key === "e" || event.key === "E") this.onTool({ tool: this.tool === "erase" ? "paint" : "erase" });
+    else return;
+    event.preventDefault();
+  }
+
+  draw() {
+    const { canvas, width, height } = this;
+    const ratio = devicePixelRatio || 1;
+    const room = canvas.parentElement.clientWidth - 24;
+    if (room <= 0) return;
+    const fit = Math.min(room / width, Math.max(300, innerHeight * 0.62) / height, 560 / Math.max(width, height));
+    const zoom = Math.max(1, Math.floor(fit * ratio));
+    canvas.width = width * zoom;
+    canvas.height = height * zoom;
+    canvas.style.width = `${canvas.width / ratio}px`;
+    const context = canvas.getContext("2d");
+    context.imageSmoothingEnabled = false;
+    context.fillStyle = colour("code");
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    if (this.image) context.drawImage(this.image, 0, 0, canvas.width, canvas.height);
+    this.drawHole(context, zoom);
+    if (zoom >= 8 * ratio) this.drawLines(context, zoom);
+    if (!this.cursor) return;
+    const [left, top, right, bottom] = this.square(this.cursor).map((each) => each * zoom);
+    for (const [style, by] of [["#000", 0], ["#fff", ratio]]) {
+      context.strokeStyle = style;
+      context.lineWidth = 1.5 * ratio;
+      context.strokeRect(left - by, top - by, right - left + 2 * by, bottom - top + 2 * by);
+    }
+  }
+
+  /** The hole: hatched, so that it is seen on black and on white, with what is hidden shining through a little. */
+  drawHole(context, zoom) {
+    context.save();
+    context.beginPath();
+    this.hidden.forEach((hidden, k) => { if (hidden) context.rect((k % this.width) * zoom, Math.floor(k / this.width) * zoom, zoom, zoom); });
+    context.clip();
+    context.globalAlpha = 0.72;
+    context.fillStyle = "#c9673f";
+    context.fillRect(0, 0, context.canvas.width, context.canvas.height);
+    context.globalAlpha = 0.28;
+    context.strokeStyle = "#fff";
+    context.lineWidth = Math.max(1, zoom / 8);
+    context.beginPath();
+    const gap = Math.max(4, zoom / 1.5);
+    for (let x = -context.canvas.height; x < context.canvas.width; x += gap) {
+      context.moveTo(x, context.canvas.height);
+      context.lineTo(x + context.canvas.height, 0);
+    }
+    context.stroke();
+    context.restore();
+  }
+
+  drawLines(context, zoom) {
+    context.fillStyle = "rgb(128 128 128 / 0.16)";
+    for (let x = 1; x < this.width; x++) context.fillRect(x * zoom, 0, 1, context.canvas.height);
+    for (let y = 1; y < this.height; y++) context.fillRect(0, y * zoom, context.canvas.width, 1);
+  }
+}

@@ -1,0 +1,293 @@
+// The images of a job: drawn crisp on a canvas as they arrive, with progress, and scrubbed through afterwards.
+
+import { blobOf, runJob } from "./api.js";
+import { colour, copy, digits, duration, find, fromTemplate, icon, make, onTheme, save, tell } from "./ui.js";
+
+const GAP = 6; // between images, in CSS pixels
+const SECONDS = 5; // that playing all frames takes
+
+/** An image that is loaded and decoded. */
+async function picture(address) {
+  const image = new Image();
+  image.src = address;
+  await image.decode();
+  return image;
+}
+
+export class Film {
+  /** Into `place`; `kind` names the files that are saved; `across(n, room)` is how many stand side by side. */
+  constructor(place, { kind, downloads, across = (n) => Math.ceil(Math.sqrt(n)) }) {
+    place.append(fromTemplate("film"));
+    const root = this.root = find(".film", place);
+    Object.assign(this, { kind, makeDownloads: downloads, across, frames: [], n: 16, columns: 4, shape: [1, 28, 28], shown: -1, chosen: -1 });
+    this.canvas = find("canvas", root);
+    this.seek = find(".seek", root);
+    this.playButton = find(".play", root);
+    this.playButton.append(icon("play"));
+    this.bar = find(".bar", root);
+    this.seek.addEventListener("input", () => { this.pause(); this.show(Number(this.seek.value)); });
+    this.playButton.addEventListener("click", () => (this.timer ? this.pause() : this.play()));
+    this.canvas.addEventListener("click", (event) => this.saveOne(this.cellAt(event)));
+    this.canvas.addEventListener("pointermove", (event) => this.choose(this.cellAt(event)));
+    this.canvas.addEventListener("pointerleave", () => this.choose(-1));
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    this.canvas.addEventListener("blur", () => this.choose(-1));
+    find(".copy", root).addEventListener("click", (event) => copy(find(".command code", root).textContent, event.target));
+    new ResizeObserver(() => this.draw()).observe(find(".stage", root));
+    onTheme(() => this.draw());
+  }
+
+  /** How many images of which shape will come; noise stands in for them. */
+  expect(n, shape) {
+    this.pause();
+    const sheetColumns = Math.ceil(Math.sqrt(n)); // as the server lays out a frame
+    Object.assign(this, { n, shape, sheetColumns, frames: [], shown: -1, chosen: -1, status: null });
+    this.noise = noiseSheet(shape, sheetColumns, Math.ceil(n / sheetColumns));
+    this.seek.disabled = this.playButton.disabled = true;
+    this.seek.max = this.seek.value = 0;
+    find(".time", this.root).textContent = "";
+    find(".after", this.root).hidden = true;
+    this.canvas.classList.remove("ready");
+    this.draw();
+  }
+
+  /** Runs a job from its request to its end, shows its frames and its progress. Never throws: it tells. */
+  async run(path, body, { levels, start }) {
+    const abort = new AbortController();
+    const stop = find(".stop", this.root);
+    const onStop = () => abort.abort(new DOMException("stopped", "AbortError"));
+    stop.addEventListener("click", onStop);
+    stop.hidden = false;
+    start.disabled = true;
+    tell(find(".error", this.root), null);
+    this.levels(levels);
+    if (innerWidth < 768) this.root.scrollIntoView({ block: "start" });
+    else find(".stage", this.root).scrollIntoView({ block: "nearest" });
+    this.progress("Asking …", 0);
+    let arrived = Promise.resolve();
+    try {
+      this.status = await runJob(path, body, {
+        signal: abort.signal,
+        onWait: (left, why) => this.progress(`The queue is full; trying again in ${left} s.`, 0, why),
+        onStatus: (status) => this.told(status),
+        onFrame: (frame) => { // loaded side by side, shown in their order; one that fails is passed over
+          const image = picture(frame.image).catch(() => null);
+          arrived = arrived.then(async () => this.add(frame, await image));
+        },
+      });
+      await arrived;
+      this.ended();
+    } catch (error) {
+      this.progress(abort.signal.aborted ? "Stopped." : "", 0);
+      if (!abort.signal.aborted) tell(find(".error", this.root), error.message);
+    } finally {
+      stop.removeEventListener("click", onStop);
+      stop.hidden = true;
+      start.disabled = false;
+    }
+    return this.status;
+  }
+
+  /** The progress bar: one part for each noise level. */
+  levels(sigmas) {
+    this.sigmas = sigmas;
+    this.bar.replaceChildren(...sigmas.map((sigma) => make("i", { title: `σ = ${digits(sigma)}` })));
+  }
+
+  progress(words, part, spoken = words) {
+    find(".status", this.root).textContent = words;
+    const parts = [...this.bar.children];
+    parts.forEach((each, k) => each.style.setProperty("--full", Math.min(1, Math.max(0, part * parts.length - k))));
+    this.bar.setAttribute("aria-valuenow", Math.round(100 * part));
+    const live = find(".live", this.root);
+    if (spoken !== live.textContent) live.textContent = spoken;
+  }
+
+  told(status) {
+    this.status = status;
+    this.sheetColumns = status.columns ?? this.sheetColumns;
+    find(".command code", this.root).textContent = status.command ?? "";
+    const part = status.total ? status.step / status.total : 0;
+    if (status.state === "queued") {
+      const ahead = status.position;
+      this.progress(ahead ? `Waiting: ${ahead} ${ahead === 1 ? "job" : "jobs"} ahead.` : "About to start …", 0);
+    } else if (status.state === "running") {
+      const left = status.seconds_left == null ? "" : `${duration(status.seconds_left)} left`;
+      this.progress(left, part, part ? `${25 * Math.floor(4 * part)} % done` : "Started");
+    }
+    if (!this.frames.length) this.caption(status);
+  }
+
+  caption({ sigma, level }) {
+    const words = !level ? "" : !sigma ? "denoised" : `σ = ${digits(sigma)}, level ${level} of ${this.sigmas.length}`;
+    find(".sigma", this.root).textContent = words;
+  }
+
+  ended() {
+    const { state, seconds, error } = this.status;
+    const part = this.status.total ? this.status.step / this.status.total : 1;
+    if (state === "done") this.progress(`Done in ${duration(seconds)}.`, 1);
+    if (state === "cancelled") this.progress(`Stopped after ${duration(seconds)}.`, part);
+    if (state === "failed") {
+      this.progress("", part, "Failed");
+      tell(find(".error", this.root), error ?? "The job failed.");
+    }
+    if (!this.frames.length) return;
+    this.canvas.classList.add("ready");
+    find(".downloads", this.root).replaceChildren(...this.makeDownloads(this));
+    find(".after", this.root).hidden = false;
+  }
+
+  add(frame, image) {
+    if (!image) return;
+    const following = this.shown === this.frames.length - 1;
+    this.frames.push({ ...frame, image });
+    this.seek.max = this.frames.length - 1;
+    this.seek.disabled = this.playButton.disabled = this.frames.length < 2;
+    if (following && !this.timer) this.show(this.frames.length - 1);
+  }
+
+  show(k) {
+    const frame = this.frames[k];
+    if (!frame) return;
+    this.shown = k;
+    this.seek.value = k;
+    this.seek.setAttribute("aria-valuetext", `step ${frame.step} of ${frame.total}, sigma ${digits(frame.sigma ?? 0)}`);
+    find(".time", this.root).textContent = `step ${frame.step} / ${frame.total}`;
+    this.caption(frame);
+    this.draw();
+  }
+
+  play() {
+    if (this.shown >= this.frames.length - 1) this.show(0);
+    this.playIcon("pause", "Pause");
+    this.timer = setInterval(() => {
+      if (this.shown >= this.frames.length - 1) this.pause();
+      else this.show(this.shown + 1);
+    }, (1000 * SECONDS) / this.frames.length);
+  }
+
+  pause() {
+    clearInterval(this.timer);
+    this.timer = null;
+    this.playIcon("play", "Play");
+  }
+
+  playIcon(name, label) {
+    this.playButton.replaceChildren(icon(name));
+    this.playButton.setAttribute("aria-label", label);
+  }
+
+  /** Each image at a whole number of screen pixels per pixel, so that all pixels are alike. */
+  draw() {
+    const [, height, width] = this.shape;
+    const { n } = this;
+    const ratio = devicePixelRatio || 1;
+    const room = this.canvas.parentElement.clientWidth - 24;
+    if (room <= 0) return;
+    const columns = this.columns = this.across(n, room);
+    const rows = Math.ceil(n / columns);
+    const tall = Math.max(320, innerHeight * 0.68);
+    const fit = Math.min((room - GAP * (columns - 1)) / (columns * width), (tall - GAP * (rows - 1)) / (rows * height), 224 / Math.max(width, height));
+    const zoom = this.zoom = Math.max(1, Math.floor(fit * ratio));
+    const gap = this.gap = Math.round(GAP * ratio);
+    this.canvas.width = columns * width * zoom + gap * (columns - 1);
+    this.canvas.height = rows * height * zoom + gap * (rows - 1);
+    this.canvas.style.width = `${this.canvas.width / ratio}px`;
+    const sheet = this.frames[this.shown]?.image ?? this.noise;
+    if (!sheet) return;
+    const context = this.canvas.getContext("2d");
+    context.imageSmoothingEnabled = false;
+    context.globalAlpha = sheet === this.noise ? 0.35 : 1;
+    for (let k = 0; k < n; k++) {
+      const [x, y] = this.corner(k);
+      context.drawImage(sheet, ...this.inSheet(k), width, height, x, y, width * zoom, height * zoom);
+    }
+    context.globalAlpha = 1;
+    if (this.chosen < 0) return;
+    const [x, y] = this.corner(this.chosen);
+    context.strokeStyle = colour("mark");
+    context.lineWidth = 2 * ratio;
+    context.strokeRect(x, y, width * zoom, height * zoom);
+  }
+
+  /** Where image k begins in a frame as it comes, */
+  inSheet(k) {
+    const [, height, width] = this.shape;
+    return [(k % this.sheetColumns) * width, Math.floor(k / this.sheetColumns) * height];
+  }
+
+  /** and where on the canvas. */
+  corner(k) {
+    const [, height, width] = this.shape;
+    return [(k % this.columns) * (width * this.zoom + this.gap), Math.floor(k / this.columns) * (height * this.zoom + this.gap)];
+  }
+
+  cellAt(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const column = Math.floor(((event.clientX - box.left) / box.width) * this.columns);
+    const row = Math.floor(((event.clientY - box.top) / box.height) * Math.ceil(this.n / this.columns));
+    const k = row * this.columns + column;
+    return column >= 0 && column < this.columns && k >= 0 && k < this.n ? k : -1;
+  }
+
+  choose(k) {
+    if (!this.canvas.classList.contains("ready")) k = -1;
+    if (k === this.chosen) return;
+    this.chosen = k;
+    this.canvas.title = k < 0 ? "" : `Save image ${k + 1}`;
+    this.draw();
+  }
+
+  key(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.columns, ArrowUp: -this.columns }[event.key];
+    if (step) {
+      const k = this.chosen < 0 ? 0 : this.chosen + step;
+      if (k >= 0 && k < this.n) this.choose(k);
+      if (this.chosen >= 0) find(".live", this.root).textContent = `Image ${this.chosen + 1} of ${this.n}`;
+    } else if (event.key === "Enter") this.saveOne(this.chosen);
+    else return;
+    event.preventDefault();
+  }
+
+  /** One image of the frame that is shown, at the model's own size. */
+  saveOne(k) {
+    const frame = this.frames[this.shown];
+    if (k < 0 || !frame || !this.canvas.classList.contains("ready")) return;
+    const [, height, width] = this.shape;
+    const canvas = make("canvas", { width, height });
+    canvas.getContext("2d").drawImage(frame.image, ...this.inSheet(k).map((each) => -each));
+    canvas.toBlob((blob) => save(blob, `${this.kind}-${k + 1}.png`));
+  }
+
+  /** A button that saves one of the job's files; the server keeps them for a while only. */
+  download(words, file, name) {
+    const button = make("button", { type: "button" }, words);
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      try {
+        save(await blobOf(`/api/jobs/${this.status.job}/${file}`), name);
+        tell(find(".error", this.root), null);
+      } catch (error) {
+        const over = "The server keeps results for ten minutes, and these are gone. Make them again: the same settings give the same images.";
+        tell(find(".error", this.root), error.status === 404 ? over : error.message);
+      }
+      button.disabled = false;
+    });
+    return button;
+  }
+}
+
+/** Uniform noise: what every image starts from. */
+function noiseSheet([channels, height, width], columns, rows) {
+  const canvas = make("canvas", { width: columns * width, height: rows * height });
+  const context = canvas.getContext("2d");
+  const data = context.createImageData(canvas.width, canvas.height);
+  for (let k = 0; k < data.data.length; k += 4) {
+    const grey = Math.random() * 256;
+    for (let c = 0; c < 3; c++) data.data[k + c] = channels === 1 ? grey : Math.random() * 256;
+    data.data[k + 3] = 255;
+  }
+  context.putImageData(data, 0, 0);
+  return canvas;
+}

@@ -1,0 +1,168 @@
+// Inpaint: an image, a hole painted on it, and several ways to fill it.
+
+import { blobOf } from "./api.js";
+import { Editor } from "./editor.js";
+import { Film } from "./film.js";
+import { Settings } from "./settings.js";
+import { all, count, find, make, save, tell } from "./ui.js";
+
+export function makeTab(root, { models, limits }) {
+  const form = find("form", root);
+  const settings = new Settings(form, { models, most: { n: limits.completions, steps: limits.steps }, n: 5, words: "Fill the hole", noun: "Completions" });
+  let asked = 0; // images may arrive in another order than asked for
+  let source = null; // { name, file } or { name, example, file }
+  let sent = null; // { mask, source } of what is shown
+
+  const film = new Film(find(".work", root), {
+    kind: "completion",
+    across: (n, room) => { // rows of the same length, five at most
+      const rows = Math.ceil(n / (room > 480 ? 5 : 3));
+      return Math.ceil(n / rows);
+    },
+    downloads: (film) => {
+      // what the command line below needs
+      const own = (words, blob, name) => {
+        const button = make("button", { type: "button" }, words);
+        button.addEventListener("click", () => save(blob, name));
+        return button;
+      };
+      const { mask, source: { example, file } } = sent;
+      const given = example ? [own("Example (PNG)", file, `${example}.png`)] : [];
+      return [film.download("Sheet (PNG)", "grid.png", "completions.png"), film.download("Animation (GIF)", "annealing.gif", "completions.gif"),
+        own("Mask (PNG)", mask, "mask.png"), ...given];
+    },
+  });
+  const say = (words) => tell(find(".error", root), words);
+
+  // -------- the easel and its tools
+
+  const editor = new Editor(find(".editor", root), {
+    onTool(change) {
+      if (change.size) find(`[name=size][value="${change.size}"]`, root).checked = true;
+      if (change.tool) find(`[name=tool][value=${change.tool}]`, root).checked = true;
+      Object.assign(editor, change);
+      editor.draw();
+    },
+    onChange(editor) {
+      const part = editor.count;
+      find(".hole-count", root).textContent = part ? `${count(part)} of ${count(editor.hidden.length)} pixels are hidden.` : "Nothing is hidden yet.";
+      find("[data-do=undo]", root).disabled = !editor.undos.length;
+      find("[data-do=redo]", root).disabled = !editor.redos.length;
+    },
+  });
+  for (const radio of all("[name=tool]", root)) radio.addEventListener("change", () => { editor.tool = radio.value; });
+  for (const radio of all("[name=size]", root)) radio.addEventListener("change", () => { editor.size = Number(radio.value); });
+  for (const button of all("[data-do]", root)) button.addEventListener("click", () => editor[button.dataset.do]());
+  for (const button of all("[data-preset]", root)) button.addEventListener("click", () => editor.preset(button.dataset.preset));
+  root.addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.target.matches("input:not([type])")) return;
+    const key = event.key.toLowerCase();
+    if (key !== "z" && key !== "y") return;
+    event.preventDefault();
+    if (key === "y" || event.shiftKey) editor.redo();
+    else editor.undo();
+  });
+
+  // -------- where the image comes from
+
+  /** Show the image as the model sees it. */
+  async function use(chosen) {
+    const mine = ++asked;
+    for (const button of all(".examples button", root)) button.setAttribute("aria-pressed", String(button.value === chosen.example));
+    try {
+      if (chosen.file.size > limits.upload_bytes) throw new Error(`${chosen.name} has ${count(chosen.file.size)} bytes, and at most ${count(limits.upload_bytes)} are taken. Make it smaller first.`);
+      const body = new FormData();
+      body.append("model", settings.model.name);
+      body.append("image", chosen.file, chosen.name);
+      const image = await createImageBitmap(await blobOf("/api/fit", { method: "POST", body }));
+      if (mine !== asked) return;
+      source = chosen;
+      editor.setImage(image);
+      find("#fitted", root).textContent = `${chosen.name}, as the model sees it: ${image.width} × ${image.height} pixels.`;
+      say(null);
+    } catch (error) {
+      if (mine === asked) say(error.message);
+    }
+  }
+
+  async function useExample(name) {
+    try {
+      await use({ name: `Example ${name}`, example: name, file: await blobOf(`/api/examples/${encodeURIComponent(name)}.png`) });
+    } catch (error) {
+      say(error.message);
+    }
+  }
+
+  const useFile = (file) => file && use({ name: file.name || "pasted.png", file });
+  const input = find("[type=file]", root);
+  input.addEventListener("change", () => { useFile(input.files[0]); input.value = ""; });
+
+  const drop = find(".drop", root);
+  root.addEventListener("dragover", (event) => { event.preventDefault(); drop.classList.add("over"); });
+  root.addEventListener("dragleave", (event) => { if (!root.contains(event.relatedTarget)) drop.classList.remove("over"); });
+  root.addEventListener("drop", (event) => {
+    event.preventDefault();
+    drop.classList.remove("over");
+    const [file] = event.dataTransfer.files;
+    if (file) useFile(file);
+    else say("That was no file. Save the image first, then drop the file here.");
+  });
+  document.addEventListener("paste", (event) => {
+    const file = [...event.clipboardData.files].find(({ type }) => type.startsWith("image/"));
+    if (!root.hidden && file) useFile(file);
+  });
+
+  // -------- a model, its size and its examples
+
+  let modelShown;
+  function setModel() {
+    const { name, shape, examples = [] } = settings.model;
+    if (name === modelShown) return;
+    modelShown = name;
+    editor.reset(shape[2], shape[1]);
+    film.expect(Number(form.elements.n.value) || 5, shape);
+    const buttons = examples.map((example) => {
+      const image = make("img", { src: `/api/examples/${encodeURIComponent(example)}.png`, alt: `Example ${example}` });
+      const button = make("button", { type: "button", value: example, title: `Example ${example}` }, image);
+      button.setAttribute("aria-pressed", "false");
+      button.addEventListener("click", () => useExample(example));
+      return button;
+    });
+    find(".examples", root).replaceChildren(...buttons);
+    find(".examples-title", root).hidden = !buttons.length;
+    if (source && !source.example) use(source);
+    else if (buttons.length) useExample(examples[0]);
+    else {
+      source = null;
+      find("#fitted", root).textContent = "";
+    }
+    if (!editor.count) editor.preset("left");
+  }
+  form.elements.model.addEventListener("change", setModel);
+  form.elements.n.addEventListener("change", () => { if (!film.frames.length) film.expect(Math.min(Number(form.elements.n.value) || 5, limits.completions), settings.model.shape); });
+
+  // -------- the job
+
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const body = new FormData();
+    try {
+      const { denoise, ...others } = settings.read();
+      if (!source) throw new Error("Choose an image first: a file, or one of the examples.");
+      if (!editor.count) throw new Error("Nothing is hidden: paint on the image what is to be filled in, or take a ready-made hole.");
+      for (const [name, value] of Object.entries(others)) body.append(name, value);
+      body.append("denoise", denoise ? "1" : "0");
+      if (source.example) body.append("example", source.example);
+      else body.append("image", source.file, source.name);
+      sent = { mask: await editor.png(), source };
+      if (editor.name) body.append("mask", editor.name);
+      else body.append("mask", sent.mask, "mask.png");
+      film.expect(others.n, settings.model.shape);
+      film.run("/api/inpaint", body, { levels: settings.model.sigmas, start: find(".primary", form) });
+    } catch (error) {
+      say(error.message);
+    }
+  });
+
+  return { open: setModel };
+}

@@ -1,0 +1,62 @@
+// Sample: noise becomes images, live.
+
+import { Film } from "./film.js";
+import { Settings } from "./settings.js";
+import { copy, find, make, tell } from "./ui.js";
+
+export function makeTab(root, { models, limits }) {
+  const form = find("form", root);
+  const settings = new Settings(form, { models, most: { n: limits.n, steps: limits.steps }, n: 16, words: "Draw", noun: "Images" });
+  const film = new Film(find(".work", root), {
+    kind: "sample",
+    downloads: (film) => {
+      const link = make("button", { type: "button" }, "Copy the link");
+      link.addEventListener("click", () => copy(address(drawn), link));
+      return [film.download("Grid (PNG)", "grid.png", "samples.png"), film.download("Animation (GIF)", "annealing.gif", "annealing.gif"),
+        film.download("Array (NPY)", "images.npy", "samples.npy"), link];
+    },
+  });
+  let drawn = ""; // the settings of what is shown
+  let running = Promise.resolve();
+  const address = (query) => `${location.origin}/#/sample?${query}`;
+  const blank = () => film.expect(Math.min(Number(form.elements.n.value) || 16, limits.n), settings.model.shape);
+  blank();
+  for (const name of ["n", "model"]) form.elements[name].addEventListener("change", () => { if (!film.frames.length) blank(); });
+
+  function draw({ link = false } = {}) {
+    let asked;
+    try {
+      asked = settings.read();
+    } catch (error) {
+      tell(find(".error", root), error.message);
+      return;
+    }
+    drawn = settings.query();
+    if (location.hash !== `#/sample?${drawn}`) history[link ? "replaceState" : "pushState"](null, "", address(drawn));
+    film.expect(asked.n, settings.model.shape);
+    running = film.run("/api/sample", asked, { levels: settings.model.sigmas, start: find(".primary", form) });
+  }
+
+  form.addEventListener("submit", (event) => { event.preventDefault(); draw(); });
+
+  return {
+    /** A link with settings draws them; one without leaves what is there. */
+    async open(parameters) {
+      const query = parameters.toString();
+      if (!query) {
+        if (drawn) history.replaceState(null, "", address(drawn));
+        return;
+      }
+      try {
+        settings.write(parameters);
+        if (settings.query() === drawn) return;
+      } catch (error) {
+        tell(find(".error", root), error.message);
+        return;
+      }
+      find(".stop", root).click(); // what may still run
+      await running;
+      draw({ link: true });
+    },
+  };
+}

@@ -1,0 +1,188 @@
+"""A server for the tests of the web page, in a thread, with tiny models."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from scorefield import shipped
+from scorefield.checkpoint import save_model
+from scorefield.distributed import Group
+from scorefield.recipes import Recipe, network_of
+from scorefield.runs import train
+from scorefield.web.jobs import Job, Update
+from scorefield.web.limits import Limits
+from scorefield.web.server import Server, application, bound
+
+RECIPE = Recipe(width=2, levels=2, step_size=1e-5, sample_steps=3, data="/home/somebody/dots")
+SHAPE = (1, 12, 10)
+PATIENCE = 60.0
+"""Seconds until a test gives up."""
+
+
+def tiny_model(path: Path, *, seed: int = 0, shape: tuple[int, int, int] = SHAPE) -> Path:
+    """A model file with untrained weights."""
+    network = network_of(Recipe(width=2, levels=2, seed=seed), channels=shape[0])
+    facts = {"data": "/home/somebody/dots"}
+    save_model(path, network.state_dict(), None, recipe=RECIPE, shape=shape, step=1234, facts=facts)
+    return path
+
+
+def tiny_run(folder: Path) -> Path:
+    """A training run of six steps on 20 grey images of 5 × 6, with a checkpoint every second step."""
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 5, 6), dtype=np.uint8)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    np.save(folder.parent / "dots.npy", pixels)
+    recipe = Recipe(
+        data=str(folder.parent / "dots.npy"),
+        width=2,
+        levels=2,
+        held_out=4,
+        steps=6,
+        batch_size=4,
+        checkpoint_every=2,
+        evaluate_every=3,
+        log_every=1,
+        previews=2,
+        preview_steps=1,
+        sample_steps=2,
+    )
+    train(recipe, folder, Group(0, 1, torch.device("cpu")))
+    return folder
+
+
+def client_of(address: str) -> httpx.Client:
+    """Without the certificates, which take longer to read than a test takes."""
+    return httpx.Client(base_url=address, timeout=PATIENCE, trust_env=False, verify=False)
+
+
+class Live:
+    """A running server and a client of it."""
+
+    def __init__(self, *given: str, **options: Any) -> None:  # noqa: ANN401
+        listening = bound("127.0.0.1", 0)
+        self.port = listening.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.served = application(given, port=self.port, device="cpu", **options)
+        self.worker = self.served.worker
+        self.server = Server(self.served)
+        self._thread = threading.Thread(target=lambda: self.server.run(sockets=[listening]))
+        self._thread.start()
+        wait_for(lambda: self.server.started)
+        self.client = client_of(self.address)
+
+    def stop(self) -> None:
+        self.client.close()
+        self.server.should_exit = True
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+    def post(self, path: str, **values: object) -> httpx.Response:
+        return self.client.post(f"/api/{path}", json=values)
+
+    def start(self, path: str = "sample", **values: object) -> str:
+        """The name of a new job."""
+        answer = self.post(path, **({"model": "tiny"} if path == "sample" else {}), **values)
+        assert answer.status_code == 202, answer.text
+        return answer.json()["job"]
+
+    def status(self, job: str) -> dict[str, Any]:
+        answer = self.client.get(f"/api/jobs/{job}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def end(self, job: str) -> dict[str, Any]:
+        """The status at the job's end."""
+        wait_for(lambda: self.status(job)["state"] not in ("queued", "running"))
+        return self.status(job)
+
+    def events(self, job: str) -> list[tuple[str, dict[str, Any]]]:
+        """All events of a job until its end."""
+        with self.client.stream("GET", f"/api/jobs/{job}/events") as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            return list(events_in(answer))
+
+    def array(self, job: str) -> np.ndarray:
+        return np.load(io.BytesIO(self.client.get(f"/api/jobs/{job}/images.npy").content))
+
+    @contextmanager
+    def busy(self) -> Iterator[Job]:
+        """Inside, the worker is at work that goes on until it is cancelled."""
+
+        def work() -> Iterator[Update]:
+            step = 0
+            while True:
+                step += 1
+                yield Update(step, 1.0, 1)
+                time.sleep(0.005)
+
+        job = Job("sample", work, 10**6, {"n": 1})
+        self.worker.submit(job)
+        wait_for(lambda: job.state == "running")
+        yield job
+        self.worker.cancel(job)
+
+
+def events_in(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
+    name = ""
+    for line in answer.iter_lines():
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, json.loads(line.removeprefix("data: "))
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def few(**changes: Any) -> Limits:  # noqa: ANN401
+    """Limits that a test can reach."""
+    return Limits(**{"grace_seconds": 0.3, **changes})
+
+
+@contextmanager
+def tiny_server(folder: Path) -> Iterator[Live]:
+    """A server whose shipped model is tiny, with another one of three channels, and low limits on what is sent."""
+    tiny_model(folder / "box" / "tiny.safetensors")
+    coloured = tiny_model(folder / "coloured.safetensors", shape=(3, 8, 8))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped, "FOLDERS", [folder / "box"])
+        live = Live(str(coloured), limits=few(upload_bytes=200_000, json_bytes=5_000))
+        yield live
+        live.stop()
+
+
+def picture(size: tuple[int, int] = (40, 30), kind: str = "PNG", mode: str = "L", **options: Any) -> bytes:  # noqa: ANN401
+    """An image file with a gradient."""
+    pixels = np.add.outer(np.arange(size[1]) * 3, np.arange(size[0]) * 2) % 256
+    file = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).convert(mode).save(file, format=kind, **options)
+    return file.getvalue()
+
+
+def opened(content: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(content)) as image:
+        return np.asarray(image)
+
+
+def inpaint(live: Live, files: dict[str, bytes] | None = None, **fields: object) -> httpx.Response:
+    given = {"model": "tiny", "n": 2, "steps": 2} | fields
+    parts: list[Any] = [(name, (None, str(value))) for name, value in given.items() if value is not None]
+    parts += [(name, (f"{name}.png", content)) for name, content in (files or {}).items()]
+    return live.client.post("/api/inpaint", files=parts)

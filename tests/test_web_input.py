@@ -88,7 +88,8 @@ PLAY: list[tuple[dict[str, Any], int, str]] = [
     ({"means": [[0, 9], [0, 0]]}, 400, "coordinates must be from -8 to 8"),
     ({"means": [[0, "a"], [0, 0]]}, 422, "a coordinate must be a number"),
     ({"weights": [1]}, 400, "each of the 2 means needs a weight"),
-    ({"weights": [1, 0]}, 400, "a weight must be finite, above 0"),
+    ({"weights": [1, 0]}, 400, "a weight must be finite, above 1e-09"),
+    ({"weights": [1e-300, 1]}, 400, "a weight must be finite, above 1e-09"),
     ({"method": "hamiltonian"}, 400, "method must be one of langevin, annealed"),
     ({"n": 2001}, 400, "n must be from 1 to 2000"),
     ({"levels": 51}, 400, "levels must be from 1 to 50"),
@@ -188,6 +189,15 @@ def test_a_mask_must_hide_something(live: Live) -> None:
     answer = inpaint(live, {"mask": file.getvalue()}, example="9")
     assert answer.status_code == 400
     assert "hides nothing" in answer.json()["error"]
+
+
+def test_a_mask_is_turned_as_its_exif_says_before_its_size_is_looked_at(live: Live) -> None:
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    Image.new("L", (10, 12)).save(file, format="PNG", exif=exif)
+    answer = inpaint(live, {"mask": file.getvalue()}, example="9")
+    assert answer.status_code == 400
+    assert "the mask is 12 × 10" in answer.json()["error"]
 
 
 def test_forms_that_are_none(live: Live) -> None:

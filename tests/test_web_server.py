@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from web_live import PATIENCE, SHAPE, Live, client_of, events_in, few, tiny_model, tiny_run, wait_for
 
 from scorefield import shipped
@@ -27,7 +28,7 @@ from scorefield.cli import main
 from scorefield.generate import drawn
 from scorefield.runs.folder import locked
 from scorefield.runs.history import read_log
-from scorefield.web import api, monitor, security
+from scorefield.web import api, models, monitor, security
 from scorefield.web.jobs import Job
 
 
@@ -255,7 +256,14 @@ def test_only_this_machines_names_are_served(live: Live, host: str, status: int)
 
 
 def test_pages_of_other_servers_change_nothing(live: Live) -> None:
-    for origin in ("http://elsewhere.example", f"http://localhost:{live.port}", "null", "http://127.0.0.1:1", ""):
+    for origin in (
+        "http://elsewhere.example",
+        f"http://localhost:{live.port}",
+        "null",
+        "http://127.0.0.1:1",
+        "",
+        "http://[",
+    ):
         headers = {"origin": origin}
         assert live.client.post("/api/field", json={"points": 2}, headers=headers).status_code == 403
         assert live.client.delete("/api/jobs/x", headers=headers).status_code == 403
@@ -267,7 +275,8 @@ def test_pages_of_other_servers_change_nothing(live: Live) -> None:
 def test_a_token_opens_the_server_and_nothing_else_does(folder: Path) -> None:
     live = Live(token="open-sesame", host="0.0.0.0")
     try:
-        assert live.client.get("/api/models", headers={"host": "my.machine"}).status_code == 401  # and not 421
+        for host in ("my.machine", "x/static/", "my.machine/static/?"):  # no name changes what is asked for
+            assert live.client.get("/api/models", headers={"host": host}).status_code == 401  # and not 421
         for path in ("/", "/api", "/api/models", "/?token=open", "/?token=", "/api/models?token=open-sesame"):
             answer = live.client.get(path)
             assert answer.status_code == 401
@@ -397,6 +406,24 @@ def test_a_log_may_hold_anything(tmp_path: Path) -> None:
     log.write_bytes(b"step,loss,rate\n1,2.5,\nx,1,1\n2,nan,1e-3\n3,-,inf\n4,1\n\xff,1,2\n5,1,2\n6,1,")
     rows = [[1, 2.5, None], [2, None, 1e-3], [3, None, None], [5, 1.0, 2.0]]
     assert monitor.log_of(log) == {"columns": ["step", "loss", "rate"], "rows": rows}
+    log.write_bytes(b"\n\n")
+    assert monitor.log_of(log) == {"columns": [], "rows": []}
+
+
+def test_a_damaged_run_or_model_does_not_hide_the_others(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "recipe.json").write_text("{")
+    broken = tmp_path / "broken.safetensors"
+    save_file({"x": np.zeros(1, np.float32)}, broken, {"kind": "scorefield model"})
+    live = Live(str(tmp_path / "torn"), str(folder / "runs" / "my run"))
+    try:
+        states = {run["name"]: run["state"] for run in live.client.get("/api/runs").json()["runs"]}
+        assert states == {"torn": "damaged", "my run": "done"}
+    finally:
+        live.stop()
+    with pytest.raises((ValueError, KeyError)):
+        load(broken)
+    assert models._newest("broken", models.Place(str(broken), broken, shipped=False)) is None
 
 
 # ---------------------------------------------------------------- starting and stopping

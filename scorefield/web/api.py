@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
+from torch import Tensor
 
 from scorefield.data import pictures
 from scorefield.images import grid, png, save_completions, save_images
@@ -27,7 +28,7 @@ from scorefield.web import monitor, playground, sampling
 from scorefield.web.jobs import ENDED, Job, QueueFullError, Update, Worker
 from scorefield.web.limits import Limits
 from scorefield.web.models import EXAMPLES, Card, Models
-from scorefield.web.requests import Fields, Upload, malformed, read_form, read_json
+from scorefield.web.requests import Fields, Upload, bad, malformed, read_form, read_json
 from scorefield.web.uploads import fitted, mask_in
 
 POLL, HEARTBEAT = 0.05, 10.0
@@ -104,7 +105,7 @@ class Api:
             if "mask" in files:
                 mask = await run_in_threadpool(mask_in, files["mask"], card, self.limits)
             else:
-                mask = mask_of(name, pictures.Fit(size=card.shape[1:]), seed=settings.seed)
+                mask = _ready_made(name, card, settings.seed)
         image = (Path(given.name).name[-80:] or "image", original)
         job = sampling.inpaint_job(self.models, card, settings, self.limits, image=image, mask=(name, mask))
         return self._submitted(job)
@@ -198,7 +199,7 @@ class Api:
 
     def runs(self, request: Request) -> Response:
         found = monitor.runs_among(self.models.folders)
-        return JSONResponse({"runs": [monitor.summary(name, run) for name, run in found.items()]})
+        return JSONResponse({"runs": [_summary(name, run) for name, run in found.items()]})
 
     def run(self, request: Request) -> Response:
         return JSONResponse(monitor.details(request.path_params["name"], self._run(request)))
@@ -240,6 +241,14 @@ class Events(StreamingResponse):
             self._api.worker.cancel(self._job)
 
 
+def _summary(name: str, run: Path) -> dict[str, Any]:
+    """One that cannot be read must not hide the others."""
+    try:
+        return monitor.summary(name, run)
+    except (OSError, ValueError) as error:
+        return {"name": name, "step": 0, "steps": 0, "state": "damaged", "error": str(error)}
+
+
 def _event(name: str, values: dict[str, Any]) -> bytes:
     return f"event: {name}\ndata: {json.dumps(values)}\n\n".encode()
 
@@ -269,6 +278,13 @@ def _number(request: Request, count: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) < count):
         raise HTTPException(404, f"no such image (they are numbered from 0 to {count - 1})")
     return int(text)
+
+
+def _ready_made(name: str, card: Card, seed: int) -> Tensor:
+    try:
+        return mask_of(name, pictures.Fit(size=card.shape[1:]), seed=seed)
+    except ValueError as error:  # it hides nothing of so small an image
+        raise bad(str(error)) from error
 
 
 def _example(name: str) -> Upload:

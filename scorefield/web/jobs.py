@@ -182,10 +182,10 @@ class Worker:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop, and wait for the thread."""
+        """Stop, and wait for the thread; not for long, since a step may take its time and the process ends anyway."""
         self.stop()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(timeout=5)
 
     def _serve(self) -> None:
         while (job := self._next()) is not None:

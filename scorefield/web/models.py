@@ -19,7 +19,6 @@ from scorefield.fast import for_sampling
 from scorefield.recipes import Recipe
 from scorefield.score import Score
 from scorefield.shipped import find, shipped_models
-from scorefield.threads import in_threads
 
 EXAMPLES = {"9": DIGIT} | {file.stem: file for file in sorted((Path(__file__).parent / "examples").glob("*.png"))}
 """Digits of MNIST's test set, to be completed."""
@@ -115,8 +114,7 @@ class Models:
         model = self._loaded[card.name][1]
         key = card.file, 0 if device.type == "cpu" else n  # a recording on a GPU is made for one size
         if card.name not in self._scores or self._scores[card.name][0] != key:
-            score = for_sampling(model.network, model.shape, size=n)
-            self._scores[card.name] = key, in_threads(score) if device.type == "cpu" else score
+            self._scores[card.name] = key, for_sampling(model.network, model.shape, size=n)
         return model, self._scores[card.name][1]
 
 
@@ -124,7 +122,12 @@ def _newest(name: str, place: Place) -> Card | None:
     for file in reversed(model_files(place.path)) if place.path.is_dir() else [place.path]:
         try:
             return _card(name, place, file)
-        except (OSError, ValueError):  # gone or damaged: as the command line does, the one before it
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # gone or damaged: then the one before it
             continue
     return None
 

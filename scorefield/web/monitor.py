@@ -63,7 +63,9 @@ def log_of(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         text = ""
     header, *lines = list(csv.reader(text[: text.rfind("\n") + 1].splitlines())) or [[]]
-    rows = [[_number(word) for word in line] for line in lines if len(line) == len(header) and line[0].isdigit()]
+    rows = [
+        [_number(word) for word in line] for line in lines if line and len(line) == len(header) and line[0].isdigit()
+    ]
     return {"columns": header, "rows": [[int(row[0] or 0), *row[1:]] for row in rows]}
 
 

@@ -36,7 +36,7 @@ def mixture_of(fields: Fields, limits: Limits) -> dict[str, list[Any]]:
         raise malformed("means must be a list of points [x, y]")
     return {
         "means": [[_coordinate(value) for value in mean] for mean in means],
-        "weights": [in_bounds("a weight", weight, above=0, most=1e6) for weight in weights],
+        "weights": [in_bounds("a weight", weight, above=1e-9, most=1e6) for weight in weights],
     }
 
 
@@ -50,7 +50,7 @@ def _coordinate(value: object) -> float:
 def score_field(fields: Fields, limits: Limits) -> dict[str, Any]:
     """The score and the log density at places on a grid, at one σ."""
     mixture = GaussianMixture(**mixture_of(fields, limits), stds=0.0)
-    sigma = fields.number("sigma", PAPER.sigma_min, above=0.01, most=WIDEST)
+    sigma = fields.number("sigma", PAPER.sigma_min, above=0.001, most=WIDEST)
     x = grid(fields.whole("points", 24, least=2, most=limits.field))
     return {"x": x.tolist(), "score": mixture.score(x, sigma).tolist(), "log_prob": mixture.log_prob(x, sigma).tolist()}
 

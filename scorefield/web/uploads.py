@@ -24,8 +24,8 @@ def opened(upload: Upload, limits: Limits, *, size: tuple[int, int] | None = Non
     """
     try:
         with Image.open(io.BytesIO(upload.content), formats=pictures.FORMATS) as image:
-            _check_size(image.size, limits, size)
-            return pictures.flat(ImageOps.exif_transpose(image))
+            _check_size(image.size, limits)
+            upright = pictures.flat(ImageOps.exif_transpose(image))
     except HTTPException:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -35,12 +35,14 @@ def opened(upload: Upload, limits: Limits, *, size: tuple[int, int] | None = Non
     except Exception as error:  # Pillow raises a dozen kinds for damaged files, SyntaxError among them
         message = f"the image is damaged or cut short: {type(error).__name__}: {error} (save it anew, as {KINDS})"
         raise HTTPException(415, message) from error
+    if size is not None and upright.size != size:
+        found = f"{upright.width} × {upright.height}"
+        raise bad(f"the mask is {found}, and must be of the model's size, {size[0]} × {size[1]}")
+    return upright
 
 
-def _check_size(found: tuple[int, int], limits: Limits, wanted: tuple[int, int] | None) -> None:
+def _check_size(found: tuple[int, int], limits: Limits) -> None:
     width, height = found
-    if wanted is not None and found != wanted:
-        raise bad(f"the mask is {width} × {height}, and must be of the model's size, {wanted[0]} × {wanted[1]}")
     if max(found) > limits.side or width * height > limits.pixels:
         raise _too_large(f"{width:,} × {height:,}", limits)
 

@@ -10,6 +10,10 @@ export class ApiError extends Error {
 }
 
 const sleep = (ms, signal) => new Promise((resolve, reject) => {
+  if (signal?.aborted) {
+    reject(signal.reason);
+    return;
+  }
   const timer = setTimeout(resolve, ms);
   signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
 });
@@ -95,7 +99,13 @@ export async function runJob(path, body, { onStatus, onFrame, onWait, signal }) 
 function follow(job, onStatus, onFrame) {
   return new Promise((resolve, reject) => {
     let stream, seen = 0, broken = 0;
-    const close = () => { stream.close(); removeEventListener("pagehide", close); };
+    const leave = () => stream.close();
+    const back = (event) => { if (event.persisted) connect(); }; // the page was kept while another one was shown
+    const close = () => {
+      stream.close();
+      removeEventListener("pagehide", leave);
+      removeEventListener("pageshow", back);
+    };
     const connect = () => {
       stream = new EventSource(`/api/jobs/${job}/events`);
       stream.addEventListener("frame", (event) => {
@@ -139,7 +149,8 @@ function follow(job, onStatus, onFrame) {
         setTimeout(connect, 400);
       };
     };
-    addEventListener("pagehide", close);
+    addEventListener("pagehide", leave);
+    addEventListener("pageshow", back);
     connect();
   });
 }

@@ -25,6 +25,8 @@ export class Editor {
     canvas.addEventListener("pointerleave", () => { if (!this.last) this.point(null); });
     canvas.addEventListener("contextmenu", (event) => event.preventDefault());
     canvas.addEventListener("keydown", (event) => this.key(event));
+    canvas.addEventListener("keyup", (event) => { if (event.key === " ") this.held = null; });
+    canvas.addEventListener("blur", () => { this.held = null; });
     canvas.addEventListener("focus", () => { if (canvas.matches(":focus-visible")) this.point(this.cursor ?? [Math.floor(this.width / 2), Math.floor(this.height / 2)].map((k) => k + 0.5)); });
     canvas.addEventListener("blur", () => this.point(null));
     new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
@@ -165,7 +167,6 @@ export class Editor {
       if (!event.repeat) {
         this.remember();
         this.held = { value: this.tool === "erase" ? 0 : 1 };
-        this.canvas.addEventListener("keyup", () => { this.held = null; }, { once: true });
         this.cursor = [inside(here[0], this.width), inside(here[1], this.height)];
         this.dab(this.cursor, this.held.value);
         this.changed();

@@ -40,6 +40,7 @@ export class Film {
   /** How many images of which shape will come; noise stands in for them. */
   expect(n, shape) {
     this.pause();
+    n = Math.min(Math.max(1, Math.round(n) || 1), 1024);
     const sheetColumns = Math.ceil(Math.sqrt(n)); // as the server lays out a frame
     Object.assign(this, { n, shape, sheetColumns, frames: [], shown: -1, chosen: -1, status: null });
     this.noise = noiseSheet(shape, sheetColumns, Math.ceil(n / sheetColumns));

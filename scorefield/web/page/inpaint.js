@@ -119,6 +119,7 @@ export function makeTab(root, { models, limits }) {
     const { name, shape, examples = [] } = settings.model;
     if (name === modelShown) return;
     modelShown = name;
+    if (find(".primary", form).disabled) find(".stop", root).click(); // what runs is of the other model
     editor.reset(shape[2], shape[1]);
     film.expect(Number(form.elements.n.value) || 5, shape);
     const buttons = examples.map((example) => {
@@ -154,12 +155,14 @@ export function makeTab(root, { models, limits }) {
       body.append("denoise", denoise ? "1" : "0");
       if (source.example) body.append("example", source.example);
       else body.append("image", source.file, source.name);
+      find(".primary", form).disabled = true; // until the job ends: a second click is none
       sent = { mask: await editor.png(), source };
       if (editor.name) body.append("mask", editor.name);
       else body.append("mask", sent.mask, "mask.png");
       film.expect(others.n, settings.model.shape);
       film.run("/api/inpaint", body, { levels: settings.model.sigmas, start: find(".primary", form) });
     } catch (error) {
+      find(".primary", form).disabled = false;
       say(error.message);
     }
   });

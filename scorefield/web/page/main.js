@@ -17,7 +17,7 @@ let known; // models and limits
 /** The address after # says the tab and its settings: #/sample?seed=1. */
 async function route() {
   const [, name = "sample", query = ""] = /^#\/(\w+)(?:\?(.*))?$/.exec(location.hash) ?? [];
-  const shown = name in MODULES ? name : "sample";
+  const shown = Object.hasOwn(MODULES, name) ? name : "sample";
   for (const link of links) {
     const own = link.id === `tab-${shown}`;
     link.setAttribute("aria-selected", String(own));

@@ -21,7 +21,7 @@ export function makeTab(root, { models, limits }) {
   const address = (query) => `${location.origin}/#/sample?${query}`;
   const blank = () => film.expect(Math.min(Number(form.elements.n.value) || 16, limits.n), settings.model.shape);
   blank();
-  for (const name of ["n", "model"]) form.elements[name].addEventListener("change", () => { if (!film.frames.length) blank(); });
+  for (const name of ["n", "model"]) form.elements[name].addEventListener("change", () => { if (!film.frames.length && !find(".primary", form).disabled) blank(); });
 
   function draw({ link = false } = {}) {
     let asked;

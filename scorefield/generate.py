@@ -33,8 +33,7 @@ def generate(
     `known`: an image y of that shape and a mask, 1 where it is known, for samples that complete it. A single σ makes
     this plain Langevin dynamics.
     """
-    noise = SampleNoise(seeds)
-    x = noise.rand_like(torch.empty(len(seeds), *shape, device=sigmas.device))
+    x, noise = start_of(seeds, shape, sigmas.device)
     constraint: Constraint = unconstrained
     if known is not None:
         y, mask = known
@@ -49,6 +48,17 @@ def generate(
         randn_like=noise.randn_like,
         denoise=denoise,
     )
+
+
+def start_of(seeds: Sequence[int], shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, SampleNoise]:
+    """Uniform noise, which is the first draw of each sample's; and the noise that goes on from there."""
+    noise = SampleNoise(seeds)
+    return noise.rand_like(torch.empty(len(seeds), *shape, device=device)), noise
+
+
+def kept_steps(total: int, frames: int) -> set[int]:
+    """At most so many of the steps 0 ... total, evenly spaced, the first and the last among them."""
+    return set(np.linspace(0, total, min(frames, total + 1)).round().astype(int).tolist())
 
 
 def drawn(

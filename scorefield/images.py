@@ -119,13 +119,17 @@ def save_images(path: Path, images: np.ndarray) -> None:
             save_png(path / f"{k:05d}.png", image)
 
 
+def occluded(original: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """The image (H, W, C), grey where it is not known (H, W)."""
+    return np.where(known[..., None], original, np.uint8(128))
+
+
 def save_completions(path: Path, completions: np.ndarray, original: np.ndarray, known: np.ndarray) -> None:
     """A PNG with a row of images (H, W, C): the original as far as it is known (H, W), the completions, the original;
     or an .npy of the completions."""
     if path.suffix.lower() == ".npy":
         save_npy(path, completions)
         return
-    occluded = np.where(known[..., None], original, np.uint8(128))
-    row = np.concatenate([occluded[None], completions, original[None]])
+    row = np.concatenate([occluded(original, known)[None], completions, original[None]])
     sheet = grid(row, columns=len(row))
     save_png(path, sheet, zoom=zoom_for(sheet, target=900))

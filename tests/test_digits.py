@@ -22,6 +22,7 @@ from torch import Tensor
 
 from scorefield import checkpoint
 from scorefield.cli import main
+from scorefield.data import named
 from scorefield.data.images import Pixels
 from scorefield.experiments import digits as judging
 from scorefield.experiments import no_digits
@@ -255,16 +256,16 @@ def test_labels_plain_packed_fetched_and_damaged(store: Path, monkeypatch: pytes
         asked.append(url)
         raise OSError("no network")
 
-    monkeypatch.setattr(judging, "download", offline)
-    with pytest.raises(FileNotFoundError, match="put it there, or set SCOREFIELD_DATA"):
+    monkeypatch.setattr(named, "download", offline)
+    with pytest.raises(FileNotFoundError, match="there, or set SCOREFIELD_DATA"):
         labels_of("test")
     assert asked == ["https://ossci-datasets.s3.amazonaws.com/mnist/t10k-labels-idx1-ubyte.gz"]
     for wrong in (gzip.compress(content), gzip.compress(content)[:-9]):
-        monkeypatch.setattr(judging, "download", lambda url, wrong=wrong, **_: wrong)
+        monkeypatch.setattr(named, "download", lambda url, wrong=wrong, **_: wrong)
         with pytest.raises(ValueError, match="did not give the file expected"):
             labels_of("test")
     assert not plain.exists()
-    monkeypatch.setattr(judging, "download", lambda url, **_: gzip.compress(content))
+    monkeypatch.setattr(named, "download", lambda url, **_: gzip.compress(content))
     monkeypatch.setitem(judging.LABEL_SHA256, plain.name, hashlib.sha256(content).hexdigest())
     assert labels_of("test").tolist() == [5, 0, 9]
     assert plain.read_bytes() == content

@@ -19,11 +19,11 @@ from scorefield.cli import main
 from scorefield.data import pictures
 from scorefield.distributions import GaussianMixture
 from scorefield.experiments.demo import DIGIT
-from scorefield.generate import drawn
+from scorefield.generate import drawn, kept_steps
 from scorefield.images import grid, to_bytes
 from scorefield.noise import SampleNoise, geometric, sample_seeds
 from scorefield.samplers import annealed_langevin, langevin, last
-from scorefield.web.jobs import Job, Update, kept_steps
+from scorefield.web.jobs import Job, Update
 
 
 @pytest.fixture(scope="module")

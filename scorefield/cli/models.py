@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from scorefield.checkpoint import Model
-    from scorefield.data import pictures
     from scorefield.distributed import Group
     from scorefield.evaluation import How, Rows
     from scorefield.progress import Track
@@ -168,7 +167,7 @@ def inpaint(
     with joined(sampler.device) as group:
         loaded = load(model, weights=sampler.weights, device=group.device)
         picture = pictures.open_image(image).convert("L" if loaded.shape[0] == 1 else "RGB")
-        fit = _fit(loaded, picture.size)
+        fit = pictures.fit_for(loaded.shape, loaded.recipe.crop, picture.size)
         original = pictures.fitted(picture, str(image), fit)
         known = mask_of(mask, fit, picture.size, seed=sampler.seed)
         y = to_float(original[None])[0].to(group.device)
@@ -176,15 +175,3 @@ def inpaint(
         if group.main:
             save_completions(out, np.concatenate(parts)[:, -1], original, known.numpy())
             print(out)
-
-
-def _fit(model: Model, size: tuple[int, int]) -> pictures.Fit:
-    """As the training images were fitted; an image that has the model's size already, or none to crop from, is not
-    cropped."""
-    from scorefield.data import pictures
-
-    _, height, width = model.shape
-    crop = model.recipe.crop
-    if crop is not None and (size == (width, height) or crop > min(size)):
-        crop = None
-    return pictures.Fit(crop, (height, width))

@@ -31,7 +31,7 @@ MNIST_SHA256 = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
 }
-"""Of the unpacked files. The labels are not needed here."""
+"""Of the unpacked files."""
 MNIST_MAGIC = 0x00000803
 
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -69,21 +69,26 @@ def _missing(name: str, files: str, why: str) -> FileNotFoundError:
 
 
 def mnist(part: str, *, track: Track[Any]) -> Pixels:
-    """(N, 28, 28, 1) from an IDX file, plain or gzipped."""
-    plain = folder_of("mnist") / MNIST_FILES[part]
-    packed = plain.with_name(f"{plain.name}.gz")
-    if plain.is_file():
-        return _idx(plain.read_bytes(), plain)
-    if not packed.is_file():
-        _fetch_mnist(plain, track=track)
-        return _idx(plain.read_bytes(), plain)
-    try:
-        return _idx(gzip.decompress(packed.read_bytes()), packed)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{packed} is damaged: {error} (delete it, and it is downloaded anew)") from error
+    """(N, 28, 28, 1) from an IDX file."""
+    name = MNIST_FILES[part]
+    return _idx(*mnist_file(name, MNIST_SHA256[name], track=track))
 
 
-def _fetch_mnist(plain: Path, *, track: Track[Any]) -> None:
+def mnist_file(name: str, sha256: str, *, track: Track[Any]) -> tuple[bytes, Path]:
+    """The content of one of MNIST's files, plain or gzipped, fetched first if it is not on this machine; its place."""
+    plain = folder_of("mnist") / name
+    packed = plain.with_name(f"{name}.gz")
+    if not plain.is_file() and packed.is_file():
+        try:
+            return gzip.decompress(packed.read_bytes()), packed
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{packed} is damaged: {error} (delete it, and it is downloaded anew)") from error
+    if not plain.is_file():
+        _fetch_mnist(plain, sha256, track=track)
+    return plain.read_bytes(), plain
+
+
+def _fetch_mnist(plain: Path, sha256: str, *, track: Track[Any]) -> None:
     url = f"{MNIST_URL}{plain.name}.gz"
     try:
         packed = download(url, track=track)
@@ -94,7 +99,7 @@ def _fetch_mnist(plain: Path, *, track: Track[Any]) -> None:
         content = gzip.decompress(packed)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         content = b""  # fails the check
-    check(content, url, "sha256", MNIST_SHA256[plain.name])
+    check(content, url, "sha256", sha256)
     with new_file(plain) as file:
         file.write(content)
 

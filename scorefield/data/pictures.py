@@ -29,6 +29,15 @@ class Fit(NamedTuple):
     size: tuple[int, int] | None = None
 
 
+def fit_for(shape: tuple[int, int, int], crop: int | None, size: tuple[int, int]) -> Fit:
+    """For an image of that width and height and a model of that shape: as its training images were fitted. One that has
+    the model's size already, or that is too small to be cropped, is not cropped."""
+    _, height, width = shape
+    if crop is not None and (size == (width, height) or crop > min(size)):
+        crop = None
+    return Fit(crop, (height, width))
+
+
 def fit_of(image_size: int | Sequence[int] | None, crop: int | None) -> Fit:
     """The user's wishes, checked."""
     if crop is not None and crop < 1:

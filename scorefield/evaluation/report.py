@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from scorefield import inception
 from scorefield.checkpoint import Model
@@ -26,10 +25,10 @@ from scorefield.evaluation.search import Embed, in_pixels
 from scorefield.evaluation.subjects import reference_for, training_images
 from scorefield.experiments.digits import judge
 from scorefield.fast import for_sampling
-from scorefield.generate import generate
+from scorefield.generate import generate, kept_steps, start_of
 from scorefield.images import grid, save_png, to_bytes, zoom_for
 from scorefield.metrics import memorisation
-from scorefield.noise import SampleNoise, sample_seeds
+from scorefield.noise import sample_seeds
 from scorefield.progress import Track
 
 SHOWN = 100
@@ -133,9 +132,9 @@ class Work:
         """The first samples on their way from uniform noise to the end, a row each."""
         model, how = self.model, self.how
         total = how.steps * len(model.sigmas) + how.denoise
-        keep = sorted(set(np.linspace(0, total, STAGE_COLUMNS).round().astype(int).tolist()))
+        keep = sorted(kept_steps(total, STAGE_COLUMNS))
         seeds = sample_seeds(how.seed, range(STAGE_ROWS))
-        start = SampleNoise(seeds).rand_like(torch.empty(len(seeds), *model.shape, device=model.sigmas.device))
+        start, _ = start_of(seeds, model.shape, model.sigmas.device)
         states = generate(
             for_sampling(model.network, model.shape, size=len(seeds), precision=how.precision),
             model.sigmas,

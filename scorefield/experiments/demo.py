@@ -26,7 +26,7 @@ from scorefield.experiments.output import Result
 from scorefield.fast import for_sampling
 from scorefield.files import new_file
 from scorefield.generate import drawn
-from scorefield.images import FRAMES, gif, grid, png, save_completions, save_images, to_float
+from scorefield.images import FRAMES, gif, grid, occluded, png, save_completions, save_images, to_float
 from scorefield.masks import mask_of
 from scorefield.progress import Track, silent
 from scorefield.shipped import PREFIX, shipped_models
@@ -148,7 +148,7 @@ def _completions(out: Path, model: Model, settings: Settings, draw: Draw) -> tup
     )
     numbers = {"n": COMPLETIONS, "mask": MASK, **_spread(images, original, known)}
     part = Part(picture, numbers, f"{command} --out {_quoted(picture)}", time.monotonic() - start)
-    return part, [np.where(known[..., None], original, np.uint8(128)), *images, original]
+    return part, [occluded(original, known), *images, original]
 
 
 def _spread(images: np.ndarray, original: np.ndarray, known: np.ndarray) -> dict[str, float]:

@@ -7,11 +7,9 @@ that it learned more than those it saw. `scorefield train-digits --out FILE` mak
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scorefield import checkpoint, data
-from scorefield.data import folder_of
-from scorefield.data.download import NO_NETWORK, check, download
 from scorefield.data.images import Pixels
-from scorefield.data.named import MNIST_URL
+from scorefield.data.named import mnist_file
 from scorefield.experiments.no_digits import SEEN, UNSEEN, Kind, no_digits
-from scorefield.files import new_file
 from scorefield.images import to_bytes, to_float
 from scorefield.progress import Track, silent
 from scorefield.version import __version__
@@ -254,35 +249,9 @@ def make(path: Path, *, seed: int = 0, track: Track[Any] = silent) -> dict[str, 
 
 
 def labels_of(part: str, *, track: Track[Any] = silent) -> Tensor:
-    """MNIST's labels, (N,), from an IDX file, plain or gzipped; fetched first if it is not on this machine."""
-    plain = folder_of("mnist") / LABEL_FILES[part]
-    packed = plain.with_name(f"{plain.name}.gz")
-    if not plain.is_file() and packed.is_file():
-        try:
-            return _idx(gzip.decompress(packed.read_bytes()), packed)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{packed} is damaged: {error} (delete it, and it is downloaded anew)") from error
-    if not plain.is_file():
-        _fetch(plain, track=track)
-    return _idx(plain.read_bytes(), plain)
-
-
-def _fetch(plain: Path, *, track: Track[Any]) -> None:
-    url = f"{MNIST_URL}{plain.name}.gz"
-    try:
-        packed = download(url, track=track)
-    except NO_NETWORK as error:
-        raise FileNotFoundError(
-            f"mnist: {plain.name} not found in {plain.parent}, and {url} cannot be downloaded: {error} (put it there, "
-            "or set SCOREFIELD_DATA to the folder that holds mnist/)"
-        ) from error
-    try:
-        content = gzip.decompress(packed)
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        content = b""  # fails the check
-    check(content, url, "sha256", LABEL_SHA256[plain.name])
-    with new_file(plain) as file:
-        file.write(content)
+    """MNIST's labels, (N,)."""
+    name = LABEL_FILES[part]
+    return _idx(*mnist_file(name, LABEL_SHA256[name], track=track))
 
 
 def _idx(content: bytes, path: Path) -> Tensor:

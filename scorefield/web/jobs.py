@@ -119,11 +119,6 @@ class Job:
         }
 
 
-def kept_steps(total: int, frames: int) -> set[int]:
-    """At most so many of the steps 0 ... total, evenly spaced, the first and the last among them."""
-    return set(np.linspace(0, total, min(frames, total + 1)).round().astype(int).tolist())
-
-
 class Worker:
     """One thread, so that one job at a time has the machine, and the models need no locks."""
 

@@ -12,9 +12,10 @@ from torch import Tensor
 from scorefield.distributions import GaussianMixture
 from scorefield.experiments.fig3 import Settings
 from scorefield.experiments.output import EXTENT, HEAVY, LIGHT, WEIGHTS, grid
+from scorefield.generate import kept_steps
 from scorefield.noise import SampleNoise, geometric, sample_seeds
 from scorefield.samplers import State, annealed_langevin, langevin
-from scorefield.web.jobs import Job, Update, kept_steps
+from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
 from scorefield.web.requests import Fields, bad, in_bounds, malformed
 

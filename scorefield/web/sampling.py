@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from scorefield.generate import generate
+from scorefield.generate import generate, kept_steps, start_of
 from scorefield.images import to_bytes, to_float
-from scorefield.noise import SampleNoise, sample_seeds
-from scorefield.web.jobs import Job, Update, kept_steps
+from scorefield.noise import sample_seeds
+from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
 from scorefield.web.models import Card, Models
 from scorefield.web.requests import Fields
@@ -96,8 +95,7 @@ def _states(
     levels, seeds = model.sigmas.tolist(), sample_seeds(settings.seed, range(settings.n))
     keep = kept_steps(_total(card, settings), frames)
     here = model.sigmas.device
-    start = SampleNoise(seeds).rand_like(torch.empty(settings.n, *model.shape, device=here))
-    yield Update(0, levels[0], 1, to_bytes(start))
+    yield Update(0, levels[0], 1, to_bytes(start_of(seeds, model.shape, here)[0]))
     states = generate(
         score,
         model.sigmas,

@@ -52,20 +52,10 @@ def _too_large(what: str, limits: Limits) -> HTTPException:
     return HTTPException(413, f"the image is too large: {what} has too many pixels ({most}: make it smaller)")
 
 
-def fit_for(card: Card, size: tuple[int, int]) -> pictures.Fit:
-    """As the model's training images were fitted; an image that has its size already, or none to crop from, is not
-    cropped."""
-    _, height, width = card.shape
-    crop = card.recipe.crop
-    if crop is not None and (size == (width, height) or crop > min(size)):
-        crop = None
-    return pictures.Fit(crop, (height, width))
-
-
 def fitted(upload: Upload, card: Card, limits: Limits) -> np.ndarray:
     """The image as the model sees it, (H, W, C)."""
     picture = opened(upload, limits).convert("L" if card.shape[0] == 1 else "RGB")
-    return pictures.fitted(picture, upload.name, fit_for(card, picture.size))
+    return pictures.fitted(picture, upload.name, pictures.fit_for(card.shape, card.recipe.crop, picture.size))
 
 
 def mask_in(upload: Upload, card: Card, limits: Limits) -> Tensor:

@@ -1,5 +1,5 @@
-"""The fast path, chosen here and nowhere else: on GPUs fused kernels in 16 bit and CUDA graphs that launch them; on CPUs,
-for sampling, threads that share a batch.
+"""The fast path, chosen here and nowhere else: on GPUs fused kernels in 16 bit and CUDA graphs that launch them; on
+CPUs, for sampling, threads that share a batch.
 
 A CUDA graph is a recording of all the kernels of a network call, or of a whole training step, which the GPU replays
 without waiting for Python. It works on tensors that stay where they are, so inputs are copied into them.

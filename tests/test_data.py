@@ -969,7 +969,11 @@ def test_mnist_is_downloaded_once_and_checked(
     assert len(load("mnist:test")) == 1500
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"something else"), b"<html>", gzip.compress(bytes(99))[:-9], b""])
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(b"something else"), b"<html>", gzip.compress(bytes(99))[:-9], b""],
+    ids=["another", "page", "cut", "empty"],
+)
 def test_a_download_with_another_checksum_is_not_kept(
     server: tuple[str, Path], root: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:

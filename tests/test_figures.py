@@ -47,7 +47,7 @@ def test_fig2_training_is_reproducible_and_leaves_the_global_random_state_alone(
         assert not torch.equal(a, c)
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", ["fig2", "fig3"])
 def test_quick_figures_are_a_picture_and_its_numbers(name: str, tmp_path: Path) -> None:
     result = FIGURES[name](tmp_path / "new" / "folder", quick=True)
     assert result.picture == tmp_path / "new" / "folder" / f"{name}.png"

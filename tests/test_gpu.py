@@ -14,6 +14,7 @@ import torch
 from scorefield import checkpoint, data
 from scorefield.distributed import Group, joined
 from scorefield.evaluation import measured
+from scorefield.experiments import fig1
 from scorefield.fast import Recorded, RecordedUpdate, fast
 from scorefield.generate import generate
 from scorefield.inception import load_inception
@@ -51,6 +52,17 @@ def test_the_networks_score_and_its_gradients_are_the_same_on_a_gpu() -> None:
         found.append((y.cpu(), torch.cat([g.flatten() for g in gradients]).cpu()))
     for here, there in zip(*found, strict=True):
         assert rel(there, here) < 1e-4
+
+
+def test_figure_1s_recorded_training_is_the_plain_one() -> None:
+    """The first losses; later ones drift apart, because rounding grows."""
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    images = data.Images(pixels, "noise", "0" * 64)
+    settings = fig1.Settings(iterations=6, batch_size=8, filters=(8, 8, 8, 16, 16))
+    for sigma in (0.0, 0.01):
+        curves = [fig1.train(images, sigma, settings, device=torch.device(name)) for name in ("cpu", "cuda")]
+        np.testing.assert_allclose(*curves, rtol=1e-2, atol=0.05)
 
 
 def test_the_same_seed_gives_the_same_images_for_any_batch_size() -> None:

@@ -2,5 +2,6 @@
 
 from scorefield.networks.mlp import MLP
 from scorefield.networks.refinenet import RefineNet
+from scorefield.networks.resnet import ResNet
 
-__all__ = ["MLP", "RefineNet"]
+__all__ = ["MLP", "RefineNet", "ResNet"]

@@ -1,0 +1,173 @@
+"""Figure 1: without noise, data on a manifold have no score to converge to.
+
+A residual network learns the score of CIFAR-10 by sliced score matching, once from the images as they are and once from
+images with noise N(0, 0.0001), which no eye would see. The first loss falls and then fluctuates irregularly; the second
+converges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from scorefield import data
+from scorefield.bench import device_name
+from scorefield.distributed import Group, pick_device
+from scorefield.experiments.output import Result, new_figure, save
+from scorefield.fast import RecordedUpdate
+from scorefield.networks import ResNet
+from scorefield.noise import SampleNoise
+from scorefield.objectives import sliced
+from scorefield.progress import Track, silent
+from scorefield.recipes import Recipe
+from scorefield.runs.train import batches, chosen_kernels
+from scorefield.training import Descent, TrainingState, descent, fit, prepared, step_loss
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Curve = NDArray[np.float64]
+"""The loss of each iteration, (N,)."""
+
+TITLES = {0.0: "images as they are", 0.01: "images + N(0, 0.0001)"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Appendix B.1."""
+
+    iterations: int = 50_000
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    filters: tuple[int, ...] = (32, 64, 64, 128, 128)
+    sigmas: tuple[float, ...] = (0.0, 0.01)
+    last: int = 10_000
+    """Iterations at the end whose spread is told."""
+
+
+QUICK = Settings(iterations=60, batch_size=8, filters=(8, 16, 16, 32, 32), last=20)
+
+
+def train(
+    images: data.Images,
+    sigma: float,
+    settings: Settings,
+    *,
+    seed: int = 0,
+    device: torch.device | None = None,
+    track: Track[Any] = silent,
+) -> Curve:
+    """The sliced score matching loss (Eq. 3) at each iteration, on images with noise of that σ."""
+    device = device or torch.device("cpu")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = ResNet(channels=images.shape[0], filters=settings.filters)
+    network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    cuda, rate = device.type == "cuda", settings.learning_rate
+    given = torch.tensor(rate, device=device) if cuda else rate
+    state = TrainingState(network, torch.optim.Adam(network.parameters(), lr=given, fused=cuda, capturable=cuda))
+    std = torch.tensor(sigma, device=device)
+
+    def losses(pixels: Tensor, noise: SampleNoise) -> tuple[Tensor, Tensor]:
+        x = prepared(pixels, noise, flip=False, dequantise=False)
+        each = sliced(network, x, std, randn_like=noise.randn_like)
+        return each, torch.zeros_like(each, dtype=torch.long)
+
+    step: Descent = (
+        RecordedUpdate(losses, state, seed=seed, clip=0.0) if cuda else descent(state, step_loss(losses, seed=seed))
+    )
+    batch = batches(images, Recipe(batch_size=settings.batch_size, seed=seed), Group(0, 1, device))
+    updates = fit(state, batch, step, steps=settings.iterations, learning_rate=rate)
+    with chosen_kernels(device, deterministic=False):
+        told = track(updates, f"fig1: sliced score matching, σ = {sigma:g}", settings.iterations)
+        return torch.stack([update.losses.mean() for update in told]).double().cpu().numpy()
+
+
+def spread(curve: Curve, last: int) -> dict[str, Any]:
+    """How the loss lies at its last iterations.
+
+    `wander` is the standard deviation of the means of 100 iterations: it leaves out what differs from batch to batch.
+    """
+    end = curve[-last:]
+    finite = end[np.isfinite(end)]
+    if len(finite) < len(end):
+        bad = int(np.flatnonzero(~np.isfinite(curve))[0])
+        return {"iterations": len(end), "not_finite_from": bad + 1}
+    quantiles = np.quantile(end, [0.05, 0.25, 0.5, 0.75, 0.95])
+    means = smooth(end, min(100, len(end)))
+    return {
+        "iterations": len(end),
+        "mean": float(end.mean()),
+        "std": float(end.std()),
+        "std_over_mean": float(end.std() / abs(end.mean())),
+        "wander": float(means.std()),
+        "min": float(end.min()),
+        "max": float(end.max()),
+        "quantiles": {f"{share:g}": float(q) for share, q in zip((5, 25, 50, 75, 95), quantiles, strict=True)},
+    }
+
+
+def smooth(curve: Curve, size: int) -> Curve:
+    """Means of `size` iterations each, one after the other; what is left over at the end is dropped."""
+    return curve[: len(curve) // size * size].reshape(-1, size).mean(1)
+
+
+def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[Any] = silent) -> Result:
+    """fig1.png and fig1.json in `out`. Minutes on a GPU, days on a CPU unless `quick`."""
+    settings = QUICK if quick else Settings()
+    new_figure(1, 1)  # fails at once where matplotlib is missing
+    device = pick_device("auto")
+    images = data.load("cifar10", track=track)
+    curves = [train(images, s, settings, seed=seed, device=device, track=track) for s in settings.sigmas]
+    spreads = [spread(curve, settings.last) for curve in curves]
+    size = max(1, settings.iterations // 500)
+    numbers = {
+        "spread": {f"{sigma:g}": told for sigma, told in zip(settings.sigmas, spreads, strict=True)},
+        "curves": {
+            f"{sigma:g}": [round(x, 3) if np.isfinite(x) else None for x in smooth(curve, size).tolist()]
+            for sigma, curve in zip(settings.sigmas, curves, strict=True)
+        },
+        "curves_are": f"means of {size} iterations",
+        "seed": seed,
+        "quick": quick,
+        "machine": device_name(device),
+        "settings": asdict(settings),
+    }
+    figure = new_figure(11, 4)
+    for axes, sigma, curve, told in zip(figure.subplots(1, 2), settings.sigmas, curves, spreads, strict=True):
+        _draw(axes, TITLES.get(sigma, f"σ = {sigma:g}"), curve, told, size)
+    return save(figure, numbers, out, "fig1")
+
+
+def _draw(axes: Axes, title: str, curve: Curve, told: dict[str, Any], size: int) -> None:
+    """Every iteration in grey and the means on top of it; what the first iterations overshoot is cut off."""
+    smoothed = smooth(curve, size)
+    axes.plot(np.arange(1, len(curve) + 1), curve, color="0.8", lw=0.4, rasterized=True)
+    axes.plot((np.arange(len(smoothed)) + 0.5) * size, smoothed, color="tab:blue", lw=1.2)
+    axes.set_ylim(*_window(curve))
+    axes.set(xlim=(0, len(curve)), xlabel="iteration", ylabel="sliced score matching loss")
+    words = (
+        f"not finite from iteration {told['not_finite_from']:,} on"
+        if "not_finite_from" in told
+        else f"last {told['iterations']:,} iterations: {told['mean']:,.0f} ± {told['std']:,.0f}"
+    )
+    axes.set_title(f"{title}\n{words}", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3, lw=0.5)
+
+
+def _window(curve: Sequence[float] | Curve) -> tuple[float, float]:
+    """Heights that hold 98 % of the losses and some air."""
+    finite = np.asarray(curve)[np.isfinite(curve)]
+    if not len(finite):
+        return -1.0, 1.0
+    low, high = np.quantile(finite, [0.01, 0.99])
+    air = 0.08 * max(high - low, 1e-6)
+    return float(low - air), float(high + air)

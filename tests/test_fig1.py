@@ -1,0 +1,159 @@
+"""Figure 1: its network, its loss and what is told of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from scorefield import data
+from scorefield.derivatives import forward_mode
+from scorefield.experiments import FIGURES, fig1
+from scorefield.networks import ResNet
+from scorefield.networks.resnet import Block, Resize, double, half
+from scorefield.noise import SampleNoise
+from scorefield.objectives import sliced
+
+SMALL = fig1.Settings(iterations=4, batch_size=3, filters=(2, 4, 4, 4, 4), last=2)
+
+
+def pictures(n: int = 9) -> data.Images:
+    pixels = np.random.default_rng(0).integers(0, 256, (n, 8, 8, 3), dtype=np.uint8)
+    return data.Images(pixels, "noise", "0" * 64)
+
+
+def test_the_settings_are_the_papers() -> None:
+    """Appendix B.1, and Figure 1's N(0, 0.0001)."""
+    assert asdict(fig1.Settings()) == {
+        "iterations": 50_000,
+        "batch_size": 128,
+        "learning_rate": 1e-3,
+        "filters": (32, 64, 64, 128, 128),
+        "sigmas": (0.0, 0.01),
+        "last": 10_000,
+    }
+
+
+def test_the_network_is_an_encoder_and_its_mirror_image() -> None:
+    network = ResNet()
+    x, sizes = torch.rand(1, 3, 32, 32), []
+    for block in network.blocks:
+        x = block(x)
+        sizes.append(tuple(x.shape[1:]))
+    encoder = [(32, 32, 32), (64, 16, 16), (64, 16, 16), (128, 8, 8), (128, 8, 8)]
+    assert sizes[:5] == encoder
+    assert sizes[5:] == [(128, 8, 8), (64, 16, 16), (64, 16, 16), (32, 32, 32), (32, 32, 32)]
+
+    def count(n: int, m: int) -> int:
+        shortcut = 0 if n == m else n * m + m
+        return 9 * n * m + m + 9 * m * m + m + shortcut
+
+    widths = [3, 32, 64, 64, 128, 128, 128, 64, 64, 32, 32]
+    expected = sum(count(n, m) for n, m in pairwise(widths)) + 9 * 32 * 3 + 3
+    assert sum(p.numel() for p in network.parameters()) == expected
+
+
+@pytest.mark.parametrize("resize", [half, double])
+def test_a_block_activates_before_it_convolves(resize: Resize) -> None:
+    """With 3 × 3 kernels that copy the middle pixel, the block is resize(x) + ELU(resize(ELU(x)))."""
+    block = Block(2, 2, resize)
+    for convolution in (block.first, block.second):
+        torch.nn.init.dirac_(convolution.weight)
+        torch.nn.init.zeros_(cast(Tensor, convolution.bias))
+    x = torch.randn(3, 2, 4, 8)
+    torch.testing.assert_close(block(x), resize(x) + F.elu(resize(F.elu(x))))
+
+
+def test_resizing_by_hand() -> None:
+    x = torch.tensor([[[[1.0, 2.0], [3.0, 6.0]]]])
+    assert half(x).tolist() == [[[[3.0]]]]
+    assert double(x).tolist() == [[[[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 6, 6], [3, 3, 6, 6]]]]
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (2, 1, 32, 32), (2, 3, 30, 32), (2, 3, 32, 31)])
+def test_images_that_the_network_does_not_take(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"x must have shape \(B, 3, H, W\), H and W multiples of 4"):
+        ResNet()(torch.rand(shape))
+
+
+def test_five_blocks() -> None:
+    with pytest.raises(ValueError, match="five numbers"):
+        ResNet(filters=(8, 8))
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.01])
+def test_the_first_loss_is_equation_3_on_the_first_batch(sigma: float) -> None:
+    """Without noise nothing is added to the images, not even what fills the gaps between grey values."""
+    images = pictures()
+    curve = fig1.train(images, sigma, SMALL, seed=5)
+    torch.manual_seed(5)
+    network = ResNet(filters=SMALL.filters)
+    noise = SampleNoise.at_step(5, 0, range(3))
+    x = torch.tensor(data.batch(images, seed=5, step=0, size=3)).permute(0, 3, 1, 2) / 255
+    x = x + sigma * noise.randn_like(x)
+    v = noise.randn_like(x)
+    s, along = forward_mode(network, x, v)
+    expected = (along + s.square().flatten(1).sum(1) / 2).mean()
+    assert curve[0] == pytest.approx(expected.item(), rel=1e-4, abs=1e-4)
+    assert len(curve) == 4
+
+
+def test_training_lowers_the_loss_and_leaves_the_global_random_state_alone() -> None:
+    before = torch.get_rng_state()
+    settings = replace(SMALL, iterations=60, batch_size=8)
+    one, two = (fig1.train(pictures(), 0.1, settings, seed=3) for _ in range(2))
+    assert torch.equal(before, torch.get_rng_state())
+    assert np.array_equal(one, two)
+    assert one[-10:].mean() < one[:10].mean() - 5
+
+
+def test_the_loss_of_the_data_without_noise_has_no_bottom() -> None:
+    """s(x) = −c (x − x₀) on one image x₀ has tr ∇s = −cD and no norm: the longer the steeper, for any c."""
+    x = torch.rand(1, 3, 4, 4)
+
+    def loss(c: float) -> float:
+        return sliced(lambda y, _: -c * (y - x), x, 0.0, randn_like=torch.ones_like).item()
+
+    assert [loss(c) for c in (1, 10, 100)] == pytest.approx([-48, -480, -4800])
+
+
+def test_the_spread_by_hand() -> None:
+    curve = np.array([100.0, 1.0, 2.0, 3.0, 4.0])
+    told = fig1.spread(curve, 4)
+    assert told["iterations"] == 4
+    assert told["mean"] == 2.5
+    assert told["std"] == pytest.approx(1.25**0.5)
+    assert told["std_over_mean"] == pytest.approx(1.25**0.5 / 2.5)
+    assert (told["min"], told["max"]) == (1, 4)
+    assert told["quantiles"] == pytest.approx({"5": 1.15, "25": 1.75, "50": 2.5, "75": 3.25, "95": 3.85})
+    steps = np.repeat([1.0, 3.0], 100)
+    assert fig1.spread(steps + np.tile([-5.0, 5.0], 100), 200)["wander"] == pytest.approx(1)
+    assert fig1.smooth(np.arange(7.0), 3).tolist() == [1, 4]
+
+
+def test_a_loss_that_is_no_number_is_told() -> None:
+    assert fig1.spread(np.array([1.0, np.nan, 2.0, np.inf]), 3) == {"iterations": 3, "not_finite_from": 2}
+
+
+def test_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "load", lambda source, **_: pictures())
+    monkeypatch.setattr(fig1, "QUICK", SMALL)
+    result = FIGURES["fig1"](tmp_path, quick=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fig1.json", "fig1.png"]
+    numbers = json.loads((tmp_path / "fig1.json").read_text())
+    assert set(numbers["spread"]) == set(numbers["curves"]) == {"0", "0.01"}
+    assert all(told["iterations"] == 2 for told in numbers["spread"].values())
+    assert all(len(curve) == 4 for curve in numbers["curves"].values())
+    curve = fig1.train(pictures(), 0.01, SMALL)
+    assert numbers["curves"]["0.01"] == pytest.approx(curve.tolist(), abs=1e-3)
+    with Image.open(result.picture) as picture:
+        assert picture.width >= 1000

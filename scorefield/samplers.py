@@ -131,15 +131,22 @@ def _checked_start(x: Tensor, sigma: Tensor | float, step_size: float, steps: in
     return sigma
 
 
+def unstable(sigma: float, step_size: float) -> str | None:
+    """What is to be said where ε is too large for the last σ.
+
+    A step multiplies what is off by 1 − α/(2v), v ≥ σ² the variance of q_σ there: beyond α = 4v that grows.
+    """
+    if not step_size >= 4 * sigma**2 > 0:
+        return None
+    return (
+        f"step_size {step_size:g} is not below 4σ² = {4 * sigma**2:g}: Langevin dynamics diverges wherever the data "
+        "is not wider than the noise"
+    )
+
+
 def _warn_if_unstable(sigma: Tensor, step_size: float) -> None:
-    """A step multiplies what is off by 1 − α/(2v), v ≥ σ² the variance of q_σ there: beyond α = 4v that grows."""
-    narrow = sigma.min().item() ** 2
-    if step_size >= 4 * narrow > 0:
-        warnings.warn(
-            f"step_size {step_size:g} is not below 4σ² = {4 * narrow:g}: Langevin dynamics diverges wherever the data "
-            "is not wider than the noise",
-            stacklevel=3,
-        )
+    if message := unstable(sigma.min().item(), step_size):
+        warnings.warn(message, stacklevel=3)
 
 
 def _diverged(broken: bool, sigma: Tensor, alpha: float, level: str, step: int, step_size: float) -> FloatingPointError:

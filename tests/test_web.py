@@ -7,6 +7,8 @@ import math
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -24,6 +26,9 @@ from scorefield.images import grid, to_bytes
 from scorefield.noise import SampleNoise, geometric, sample_seeds
 from scorefield.samplers import annealed_langevin, langevin, last
 from scorefield.web.jobs import Job, Update
+from scorefield.web.limits import Limits
+from scorefield.web.models import Card
+from scorefield.web.sampling import Settings, frames_for
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +160,27 @@ def test_a_step_size_that_diverges_is_the_jobs_failure_and_not_the_servers(live:
     assert status["state"] == "failed"
     assert "diverged at level 1 of 2" in status["error"]
     assert live.end(live.start(n=1, steps=1))["state"] == "done"
+
+
+@pytest.mark.parametrize("kind", ["sample", "inpaint"])
+def test_a_step_size_that_is_too_large_is_told(live: Live, kind: str) -> None:
+    """From 4σ² on, σ the last level's, 0.01."""
+    for step_size, words in ((3.9e-4, None), (4.1e-4, "step_size 0.00041 is not below 4σ² = 0.0004")):
+        settings = {"n": 1, "steps": 1, "step_size": step_size}
+        job = (
+            live.start(**settings)
+            if kind == "sample"
+            else inpaint(live, example="9", mask="left", **settings).json()["job"]
+        )
+        warning = live.end(job)["warning"]
+        assert (warning and warning.partition(":")[0]) == words
+
+
+def test_of_large_images_fewer_frames_are_kept() -> None:
+    card = cast(Card, SimpleNamespace(shape=(3, 100, 100)))
+    settings = Settings(n=10, seed=0, steps=5, step_size=1e-5, denoise=False)
+    kept = [frames_for(card, settings, Limits(job_bytes=size)) for size in (10**9, 6_000_000, 100)]
+    assert kept == [60, 10, 2]  # of 300,000 bytes each, in half of the room
 
 
 def test_an_error_in_a_job_leaves_the_worker_alive(live: Live) -> None:

@@ -251,6 +251,8 @@ def test_wrong_methods_are_told_the_right_ones(live: Live) -> None:
     answer = live.client.get("/api/sample")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert answer.json() == {"error": "use POST at this address"}
+    allowed = live.client.post("/api/jobs/x").headers["allow"]
+    assert set(allowed.split(", ")) == {"GET", "HEAD", "DELETE"}
     for method, path in (("POST", "/api/models"), ("PUT", "/api/jobs/x"), ("DELETE", "/"), ("PATCH", "/api/fit")):
         assert live.client.request(method, path).status_code == 405
 

@@ -186,3 +186,22 @@ def inpaint(live: Live, files: dict[str, bytes] | None = None, **fields: object)
     parts: list[Any] = [(name, (None, str(value))) for name, value in given.items() if value is not None]
     parts += [(name, (f"{name}.png", content)) for name, content in (files or {}).items()]
     return live.client.post("/api/inpaint", files=parts)
+
+
+@contextmanager
+def work_folder(place: Path) -> Iterator[Path]:
+    """A folder with a run and a model file of the same name; tiny is the shipped model."""
+    tiny_model(place / "box" / "tiny.safetensors")
+    tiny_run(place / "runs" / "my run")
+    tiny_model(place / "my run.safetensors", seed=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipped, "FOLDERS", [place / "box"])
+        yield place
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Live]:
+    """A server for that run and that model."""
+    server = Live(str(folder / "runs" / "my run"), str(folder / "my run.safetensors"), limits=few(queue=4, jobs=30))
+    yield server
+    server.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -41,6 +42,8 @@ FIXED = (
 )
 """What cannot change when a run is resumed. Nor can the data, but for the place where they lie: a digest is kept."""
 
+PATIENCE = 10
+"""So often a folder is tried again that another process has locked: one that only looks whether it is, is soon gone."""
 CURE = "lower --learning-rate, or add --warmup 1000, --clip 1 or on a GPU --precision bfloat16, and --resume"
 """For runs whose numbers are no longer finite."""
 
@@ -72,13 +75,18 @@ def locked(out: Path) -> Iterator[None]:
         yield
         return
     folder = os.open(out, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(folder)
-        raise FileExistsError(f"another process is training in {out} (wait for it, or stop it)") from None
-    except OSError as error:  # a file system without locks
-        warnings.warn(f"cannot lock {out}: {error.strerror}", stacklevel=2)
+    for more in range(PATIENCE, -1, -1):
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if not more:
+                os.close(folder)
+                raise FileExistsError(f"another process is training in {out} (wait for it, or stop it)") from None
+            time.sleep(0.05)
+        except OSError as error:  # a file system without locks
+            warnings.warn(f"cannot lock {out}: {error.strerror}", stacklevel=2)
+            break
     try:
         yield
     finally:

@@ -35,6 +35,8 @@ POLL, HEARTBEAT = 0.05, 10.0
 """Seconds between two looks at a job that is listened to, and between two signs of life."""
 DECODERS = 2
 """Images that are decoded at once: each may take some hundred MB for a moment."""
+MAKERS = 2
+"""Files that are made at once: an animation may take as much."""
 MADE = {"grid.png": "image/png", "annealing.gif": "image/gif", "images.npy": "application/octet-stream"}
 """Files that are made of a job's images."""
 
@@ -44,7 +46,7 @@ class Api:
 
     def __init__(self, models: Models, worker: Worker, limits: Limits) -> None:
         self.models, self.worker, self.limits = models, worker, limits
-        self._decoding = asyncio.Semaphore(DECODERS)
+        self._decoding, self._making = asyncio.Semaphore(DECODERS), asyncio.Semaphore(MAKERS)
 
     def routes(self) -> list[Route]:
         return [
@@ -55,8 +57,7 @@ class Api:
             Route("/api/inpaint", self.inpaint, methods=["POST"]),
             Route("/api/playground", self.playground, methods=["POST"]),
             Route("/api/field", self.field, methods=["POST"]),
-            Route("/api/jobs/{job}", self.status),
-            Route("/api/jobs/{job}", self.cancel, methods=["DELETE"]),
+            Route("/api/jobs/{job}", self.status, methods=["GET", "DELETE"]),
             Route("/api/jobs/{job}/events", self.events),
             Route("/api/jobs/{job}/frames/{number}.png", self.frame),
             Route("/api/jobs/{job}/images/{number}.png", self.image),
@@ -136,15 +137,15 @@ class Api:
     # ---------------------------------------------------------------- jobs under way, and what they made
 
     async def status(self, request: Request) -> Response:
-        return JSONResponse(self.worker.status(self._job(request)))
-
-    async def cancel(self, request: Request) -> Response:
+        """DELETE cancels the job first."""
         job = self._job(request)
-        self.worker.cancel(job)
+        if request.method == "DELETE":
+            self.worker.cancel(job)
         return JSONResponse(self.worker.status(job))
 
     async def events(self, request: Request) -> Response:
-        return Events(self, self._job(request))
+        job = self._job(request)
+        return Response(media_type=Events.media_type) if request.method == "HEAD" else Events(self, job)
 
     def frame(self, request: Request) -> Response:
         frames = _images(self._job(request))
@@ -155,11 +156,15 @@ class Api:
         pixels = _images(self._job(request))[-1]
         return Response(png(pixels[_number(request, len(pixels))]), media_type="image/png")
 
-    def made(self, request: Request) -> Response:
-        """A file as the command line writes it: by the same functions, in a folder that goes again."""
+    async def made(self, request: Request) -> Response:
         name, job = request.path_params["name"], self._job(request)
         if name not in MADE:
             raise HTTPException(404, f"a job has no such file (there are {', '.join(MADE)})")
+        async with self._making:
+            return await run_in_threadpool(self._file, name, job)
+
+    def _file(self, name: str, job: Job) -> Response:
+        """As the command line writes it: by the same functions, in a folder that goes again."""
         frames = _images(job)
         with TemporaryDirectory() as folder:
             path = Path(folder) / name
@@ -180,6 +185,7 @@ class Api:
     async def stream(self, job: Job) -> AsyncIterator[bytes]:
         """Server-Sent Events of a job: a status where it changed, each frame once; the end of the job ends them."""
         sent, before, said = 0, None, time.monotonic()
+        yield b"retry: 1000\n\n"
         while True:
             status = self.worker.status(job)  # before the frames: when it tells of the end, they are all sent
             for number, update in enumerate(job.frames[sent:], sent):
@@ -220,8 +226,10 @@ class Api:
 class Events(StreamingResponse):
     """A job's events. Where the last listener leaves before the end, and nobody comes back, the job is cancelled."""
 
+    media_type = "text/event-stream"
+
     def __init__(self, api: Api, job: Job) -> None:
-        super().__init__(api.stream(job), media_type="text/event-stream")
+        super().__init__(api.stream(job))
         self._api, self._job = api, job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

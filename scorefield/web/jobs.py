@@ -55,6 +55,8 @@ class Job:
     """The command line that does the same, where there is one."""
     given: tuple[np.ndarray, np.ndarray] | None = None
     """To complete: the image (H, W, C) as the model sees it, and where it is known (H, W)."""
+    warning: str | None = None
+    """What may be wrong with what was asked for."""
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     state: State = "queued"
     error: str | None = None
@@ -114,6 +116,7 @@ class Job:
             "frames": len(self.frames),
             "columns": math.ceil(math.sqrt(self.settings["n"])),
             "error": self.error,
+            "warning": self.warning,
             "settings": self.settings,
             "command": self.command,
         }
@@ -189,7 +192,8 @@ class Worker:
     def _next(self) -> Job | None:
         with self._changed:
             self._running = None
-            self._changed.wait_for(lambda: self._closed or self._waiting)
+            while not self._changed.wait_for(lambda: self._closed or self._waiting, timeout=self._limits.idle_seconds):
+                self._forget()
             if self._closed:
                 return None
             job = self._running = self._waiting.popleft()

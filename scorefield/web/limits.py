@@ -43,5 +43,7 @@ class Limits:
     """Their frames, together."""
     job_seconds: float = 600.0
     """How long they are kept."""
+    idle_seconds: float = 60.0
+    """How often a worker without work looks for jobs to forget."""
     grace_seconds: float = 3.0
     """From the moment that the last listener left until the job is cancelled."""

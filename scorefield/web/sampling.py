@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from torch import Tensor
 from scorefield.generate import generate, kept_steps, start_of
 from scorefield.images import to_bytes, to_float
 from scorefield.noise import sample_seeds
+from scorefield.samplers import unstable
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
 from scorefield.web.models import Card, Models
@@ -54,10 +56,11 @@ def settings_of(fields: Fields, card: Card, *, n: int, most: int, limits: Limits
 def sample_job(models: Models, card: Card, settings: Settings, limits: Limits) -> Job:
     return Job(
         "sample",
-        partial(_states, models, card, settings, None, limits.frames),
+        partial(_states, models, card, settings, None, frames_for(card, settings, limits)),
         _total(card, settings),
         {"model": card.name, **asdict(settings)},
         f"scorefield sample {shlex.quote(card.place.given)} {settings.options} --out samples.png",
+        warning=unstable(card.sigmas[-1], settings.step_size),
     )
 
 
@@ -75,16 +78,24 @@ def inpaint_job(
     command = f"scorefield inpaint {shlex.quote(card.place.given)} --image {shlex.quote(image_name)}"
     return Job(
         "inpaint",
-        partial(_states, models, card, settings, (to_float(original[None])[0], known), limits.frames),
+        partial(
+            _states, models, card, settings, (to_float(original[None])[0], known), frames_for(card, settings, limits)
+        ),
         _total(card, settings),
         {"model": card.name, "image": image_name, "mask": mask_name, **asdict(settings)},
         f"{command} --mask {shlex.quote(mask_name)} {settings.options} --out inpainted.png",
         (original, known.numpy()),
+        unstable(card.sigmas[-1], settings.step_size),
     )
 
 
 def _total(card: Card, settings: Settings) -> int:
     return settings.steps * len(card.sigmas) + settings.denoise
+
+
+def frames_for(card: Card, settings: Settings, limits: Limits) -> int:
+    """How many to keep: fewer of large images, but always the first and the last."""
+    return max(2, min(limits.frames, limits.job_bytes // 2 // (settings.n * math.prod(card.shape))))
 
 
 def _states(

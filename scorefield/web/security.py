@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+from pathlib import Path
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+LOCKED = Path(__file__).parent / "page" / "locked.html"
+"""What a person sees who comes without the token."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -47,8 +50,9 @@ def hosts_of(host: str, port: int) -> frozenset[str] | None:
 class Guard:
     """Around the whole application, its errors included."""
 
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str] | None, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str] | None, token: str | None, port: int) -> None:
         self._app, self._hosts, self._token = app, hosts, token
+        self._cookie = f"token-{port}"  # browsers share cookies among all ports of a host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -82,11 +86,15 @@ class Guard:
             return None
         if path == "/" and self._right(request.query_params.get("token")):
             answer = RedirectResponse("/", 303)
-            answer.set_cookie("token", self._token, httponly=True, samesite="strict")
+            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
             return answer
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if self._right(request.cookies.get("token")) or (scheme.lower() == "bearer" and self._right(bearer.strip())):
+        if self._right(request.cookies.get(self._cookie)) or (
+            scheme.lower() == "bearer" and self._right(bearer.strip())
+        ):
             return None
+        if path == "/" and "text/html" in request.headers.get("accept", ""):
+            return FileResponse(LOCKED, 401)
         return _error(401, "this server wants its token (open /?token=TOKEN, or send Authorization: Bearer TOKEN)")
 
     def _right(self, token: str | None) -> bool:

@@ -66,7 +66,7 @@ def application(
         lifespan=life,
     )
     inner.router.redirect_slashes = False
-    return Served(Guard(inner, hosts=hosts_of(host, port), token=token), worker)
+    return Served(Guard(inner, hosts=hosts_of(host, port), token=token, port=port), worker)
 
 
 def _pages() -> list[Route]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from scorefield import kernels
+from scorefield.distributed import device_name
 from scorefield.fast import RecordedUpdate, fast, for_sampling
 from scorefield.networks import RefineNet
 from scorefield.recipes import RECIPES, Recipe, network_of
@@ -154,12 +155,6 @@ def precise(on: bool) -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before
-
-
-def device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"
 
 
 def since_start() -> float:

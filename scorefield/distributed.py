@@ -122,3 +122,10 @@ def pick_device(name: str, *, local_rank: int = 0) -> torch.device:
             raise ValueError(f"there is no {device}: this machine has {torch.cuda.device_count()} GPUs")
         torch.cuda.set_device(device)
     return device
+
+
+def device_name(device: torch.device) -> str:
+    """For people."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"

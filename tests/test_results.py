@@ -1,131 +1,26 @@
-"""The results page: made of reports alone, always the same, and silent about nothing that is missing."""
+"""The results page: made of reports alone, and always the same."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from made_up_reports import docs as docs
+from made_up_reports import fake, made, row_of
 from PIL import Image
 from small_network import Small
 
 from scorefield import inception
-from scorefield.cli import main, training
+from scorefield.cli import main
 from scorefield.experiments import curves
 from scorefield.experiments.output import new_figure
-from scorefield.experiments.paper import DATA_SETS, TABLE_1
-from scorefield.experiments.results import make_page, page, read_reports, train_command
-from scorefield.recipes import RECIPES
+from scorefield.experiments.results import make_page, page, read_reports
 
 DOCS = Path(__file__).parents[1] / "docs"
-PICTURES = {
-    "samples": ["samples.png", "samples_denoised.png"],
-    "stages": ["stages.png"],
-    "neighbors": ["neighbors.png", "neighbors_inception.png"],
-}
-
-REAL = {"accuracy": 0.9966, "n": 10_000, "accepted": 0.985, "distance_to_uniform": 0.0216}
-"""What the classifier of digits says of real ones: in its file there is no more."""
-
-
-def fake(folder: Path, name: str, *, seed: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
-    """A report with numbers that no other has, and its pictures."""
-    rng = np.random.default_rng(seed)
-    recipe = RECIPES[name] if name in RECIPES else RECIPES["mnist"]
-    sigmas = np.geomspace(recipe.sigma_max, recipe.sigma_min, recipe.levels).tolist()
-
-    def numbers() -> dict[str, Any]:
-        fid, kid, error, precision, recall = rng.uniform(0.1, 1, 5).tolist()
-        found = {"fid": 50 * fid, "kid": kid, "kid_standard_error": error, "precision": precision, "recall": recall}
-        return {**found, "inception_score": None, "n": 5000, "kept_n": [4000, 3000], "notes": []}
-
-    def verdict() -> dict[str, Any]:
-        share, distance, chance = rng.uniform(0.1, 1, 3).tolist()
-        words = {"n": 4321, "accepted": share, "accepted_standard_error": (share * (1 - share) / 4321) ** 0.5}
-        return {**words, "distance_to_uniform": distance, "distance_by_chance": chance}
-
-    def copies() -> dict[str, Any]:
-        return {"n": 1000, "copies": [], "held_out_copies": 2, "held_out_n": 900, "ratio": {"0.5": rng.uniform()}}
-
-    losses = rng.uniform(1, 99, len(sigmas)).tolist()
-    columns = ["step", "held_out", *(f"held_out_{k}" for k in range(1, len(sigmas) + 1))]
-    rows = [[step, *rng.uniform(1, 99, len(sigmas) + 1).tolist()] for step in (1000, 2000, 3000)]
-    report: dict[str, Any] = {
-        "command": f"scorefield report runs/{name} --out docs/results/{name} -n 5000",
-        "made_on": {part: {"machine": "a machine"} for part in (*PICTURES, "sampling", "numbers", "digits")},
-        "sampler": {"steps": recipe.sample_steps, "step_size": recipe.step_size, "denoise": False, "seed": 0},
-        "model": {
-            "step": recipe.steps,
-            "weights": "raw",
-            "parameters": 7_643_210,
-            "shape": [1, 28, 28],
-            "sigmas": sigmas,
-            "recipe": asdict(recipe),
-        },
-        "training": {
-            "held_out": {"columns": columns, "rows": rows},
-            "log": {"columns": [], "rows": []},
-            "seconds": 1700.0 + seed,
-            "images_per_second": 15_058.4,
-        },
-        "seconds": {
-            "preparing": 40,
-            "sampling": 180 + seed,
-            "samples": 0.2,
-            "stages": 7,
-            "neighbors": 31,
-            "numbers": 9,
-        },
-        "sampling": {"images": 5000},
-        "samples": {"files": PICTURES["samples"], "shown": 100},
-        "stages": {"files": PICTURES["stages"], "steps": [0, 500, 1000]},
-        "neighbors": {
-            "files": PICTURES["neighbors"],
-            "others": "held-out images",
-            "neighbors": copies(),
-            "neighbors_inception": copies(),
-        },
-        "numbers": {
-            "plain": numbers(),
-            "denoised": numbers(),
-            "reference": {"name": "mnist", "digest": "0123456789ab", "n": 60_000},
-            "loss": float(np.mean(losses)),
-            "loss_per_level": losses,
-            "loss_n": 1000,
-        },
-        "digits": {"plain": verdict(), "denoised": verdict(), "test": REAL},
-    }
-    report = {key: value for key, value in {**report, **changes}.items() if value is not None}
-    (folder / name).mkdir(parents=True)
-    (folder / name / "report.json").write_text(json.dumps(report))
-    for part, files in PICTURES.items():
-        for file in files if part in report else []:
-            Image.new("L", (4, 4)).save(folder / name / file)
-    return report
-
-
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    """Reports on all of MNIST's models."""
-    for seed, name in enumerate(("mnist", "mnist-small", "mnist-baseline")):
-        fake(tmp_path / "docs" / "results", name, seed=seed)
-    return tmp_path / "docs"
-
-
-def made(docs: Path) -> str:
-    main(["results", str(docs / "results")])
-    return (docs / "results.md").read_text(encoding="utf-8")
-
-
-def row_of(text: str, name: str) -> list[str]:
-    """The cells of the table row that begins with that name."""
-    (line,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
-    return [cell.strip() for cell in line.strip("| ").split("|")]
 
 
 # ---------------------------------------------------------------- what is on it
@@ -218,163 +113,6 @@ def test_the_machines_of_all_parts_are_told(tmp_path: Path) -> None:
     assert "# on the only one: " in made(tmp_path / "docs")
 
 
-def test_the_page_is_always_the_same(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = made(docs)
-    curves = (docs / "results" / "mnist" / "losses.png").read_bytes()
-    monkeypatch.chdir(docs.parent)
-    main(["results"])
-    assert (docs / "results.md").read_text(encoding="utf-8") == first
-    assert (docs / "results" / "mnist" / "losses.png").read_bytes() == curves
-    reports = read_reports(docs / "results")
-    assert page(reports, docs / "results", docs / "results.md") == first
-    elsewhere = page(reports, docs / "results", docs / "more" / "results.md")
-    assert 'src="../results/mnist/samples.png"' in elsewhere
-
-
-# ---------------------------------------------------------------- what is missing
-
-
-def test_missing_reports_are_named_with_the_commands_that_make_them(tmp_path: Path) -> None:
-    fake(tmp_path / "docs" / "results", "mnist", seed=0)
-    text = made(tmp_path / "docs")
-    assert "Not measured yet: mnist-small, mnist-baseline." in text
-    for name, n in (("mnist-small", 10_000), ("mnist-baseline", 10_000), ("cifar10-baseline", 50_000)):
-        line = f"scorefield train {name} --out runs/{name} && scorefield report runs/{name} -n {n} "
-        assert f"{line}--out docs/results/{name}\n" in text
-    for name, n in (("cifar10", 50_000), ("celeba", 10_000)):  # selected by FID, appendix B.2
-        line = f"scorefield train {name} --out runs/{name} && scorefield select runs/{name} && scorefield report "
-        assert f"{line}runs/{name}/best -n {n} --out docs/results/{name}\n" in text
-    assert "Figure 7" not in text
-    assert "Table 1" not in text
-
-
-def test_missing_parts_are_named(tmp_path: Path) -> None:
-    changes = {"stages": None, "numbers": None, "digits": None, "training": None}
-    fake(tmp_path / "docs" / "results", "mnist", seed=0, **changes)
-    text = made(tmp_path / "docs")
-    command = "scorefield report runs/mnist --out docs/results/mnist -n 5000 --parts"
-    assert f"not measured yet: `{command} stages`" in text
-    assert f"not measured yet: `{command} numbers`" in text
-    assert "losses.png" not in text
-    assert "FID" not in text
-
-
-def test_no_report_at_all(tmp_path: Path) -> None:
-    (tmp_path / "docs" / "results").mkdir(parents=True)
-    assert made(tmp_path / "docs").count("Not measured yet") == len(DATA_SETS)
-
-
-# ---------------------------------------------------------------- other data sets
-
-
-def test_cifar10_stands_in_the_papers_table(tmp_path: Path) -> None:
-    report = fake(tmp_path / "docs" / "results", "cifar10", seed=4, digits=None)
-    for kind in ("plain", "denoised"):
-        report["numbers"][kind] |= {"inception_score": 8.125, "inception_score_deviation": 0.0625}
-    (tmp_path / "docs" / "results" / "cifar10" / "report.json").write_text(json.dumps(report))
-    text = made(tmp_path / "docs")
-    plain, denoised = report["numbers"]["plain"], report["numbers"]["denoised"]
-    assert row_of(text, "FID") == ["FID", "25.32", f"{plain['fid']:.2f} (n = 5,000)"]
-    assert row_of(text, "FID, denoised") == ["FID, denoised", "–", f"{denoised['fid']:.2f} (n = 5,000)"]
-    assert row_of(text, "Inception score")[1:] == ["8.87 ± .12", "8.12 ± 0.06 (n = 5,000)"]
-    assert row_of(text, "NCSN (CIFAR-10, unconditional, the paper)")[1:] == ["8.87 ± .12", "25.32"]
-    assert row_of(text, "ProgressiveGAN (CIFAR-10, unconditional, the paper)")[1:] == ["8.80 ± .05", "–"]
-    assert row_of(text, "**NCSN, denoised (ours)**")[2] == f"{denoised['fid']:.2f} (n = 5,000)"
-    assert "Figure 5 (c), Figure 13" in text
-    assert "accepted as digits" not in text
-
-
-def test_the_papers_table() -> None:
-    """Its best rows, as the text of the paper names them."""
-    assert [len(rows) for rows in TABLE_1.values()] == [8, 3]
-    every = [row for rows in TABLE_1.values() for row in rows]
-    best = {row.model: (row.inception, row.fid) for row in every}
-    assert best["NCSN"] == ("8.87 ± .12", "25.32")
-    assert min(TABLE_1["CIFAR-10, unconditional"], key=lambda row: float(row.fid or "inf")).model == "MoLM"
-    assert max(every, key=lambda row: float(row.inception.split()[0])) == ("BigGAN", "9.22", "14.73")
-
-
-def test_a_data_set_that_the_paper_does_not_have(tmp_path: Path) -> None:
-    report = fake(tmp_path / "docs" / "results", "faces-large", seed=4, digits=None)
-    text = made(tmp_path / "docs")
-    assert "## faces\n" in text
-    assert 'src="results/faces-large/samples.png"' in text
-    assert f"{report['numbers']['plain']['fid']:.2f} (n = 5,000)" in text
-    section = text.partition("## faces\n")[2]
-    assert "Not measured yet" not in section  # there is no recipe of that name
-    assert "train faces" not in section
-    fake(tmp_path / "docs" / "results", "dogs", seed=5, digits=None)
-    section = made(tmp_path / "docs").partition("## dogs\n")[2].partition("\n## ")[0]
-    assert "Figure" not in section
-    assert section.count("| **Not in the paper**: ") == 5
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        *RECIPES.values(),
-        replace(RECIPES["mnist"], ema=0.999, steps=1000),
-        replace(RECIPES["cifar10"], flip=False, dequantise=False, data="my_images"),
-        replace(RECIPES["tiny"], image_size=None),
-    ],
-)
-def test_the_train_command_makes_the_recipe(recipe: Any) -> None:  # noqa: ANN401
-    words = train_command(asdict(recipe)).split()
-    assert words[:2] == ["scorefield", "train"]
-    assert training._parsed(words[2], RECIPES[words[2]], words[3:]).recipe == recipe
-
-
-def test_the_train_command_trains_as_long_as_the_model_was_and_no_more(tmp_path: Path) -> None:
-    folder = tmp_path / "docs" / "results"
-    report = fake(folder, "mnist-small", seed=0)
-    report["model"]["step"] = 16_501
-    report["model"]["recipe"] |= {"checkpoint_every": 25_000, "evaluate_every": 2_500, "log_every": 7, "previews": 64}
-    report["model"]["recipe"] |= {"preview_steps": 3}
-    (folder / "mnist-small" / "report.json").write_text(json.dumps(report))
-    text = made(tmp_path / "docs")
-    assert "scorefield train mnist-small --steps 16501 --out runs/mnist-small\n# 16,501 iterations" in text
-
-
-def test_a_model_that_was_selected_is_of_a_run_to_its_end(tmp_path: Path) -> None:
-    folder = tmp_path / "docs" / "results"
-    report = fake(folder, "cifar10", seed=0, digits=None)
-    report["model"]["step"] = 145_000
-    report["command"] = "scorefield report runs/cifar10/best --out docs/results/cifar10 -n 5000"
-    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
-    text = made(tmp_path / "docs")
-    assert "scorefield train cifar10 --out runs/cifar10\n# 145,000 iterations of" in text
-    assert "\nscorefield select runs/cifar10\nscorefield report runs/cifar10/best --out" in text
-
-
-def test_an_imported_model_has_no_train_command(tmp_path: Path) -> None:
-    folder = tmp_path / "docs" / "results"
-    report = fake(folder, "cifar10", seed=0, digits=None, training=None)
-    report["model"] |= {"step": 0, "imported_from": "checkpoint_200000.pth"}
-    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
-    text = made(tmp_path / "docs")
-    assert "```sh\n# imported from checkpoint_200000.pth\nscorefield report runs/cifar10 --out" in text
-    assert "scorefield train cifar10 " not in text
-
-
-# ---------------------------------------------------------------- numbers that are not there
-
-
-def test_null_is_a_dash(tmp_path: Path) -> None:
-    folder = tmp_path / "docs" / "results"
-    report = fake(folder, "cifar10", seed=0, digits=None)
-    report["numbers"]["plain"] |= {"fid": None, "kid": None, "precision": None}
-    report["numbers"]["denoised"] |= {"kid_standard_error": None, "inception_score": 8.125}
-    report["numbers"]["denoised"] |= {"inception_score_deviation": None}
-    report["numbers"]["loss"] = report["numbers"]["loss_per_level"][0] = None
-    report["neighbors"]["neighbors"]["ratio"]["0.5"] = None
-    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
-    text = made(tmp_path / "docs")
-    assert row_of(text, "FID")[1:] == ["25.32", "–"]
-    assert row_of(text, "KID, denoised")[2] == (f"{report['numbers']['denoised']['kid']:.5f} ± – (n = 4,000 and 3,000)")
-    assert row_of(text, "**NCSN, denoised (ours)**")[1] == "8.12 ± – (n = 5,000)"
-    assert "is – times theirs" in text
-
-
 def test_the_caption_says_what_the_samples_are_compared_with(tmp_path: Path) -> None:
     folder = tmp_path / "docs" / "results"
     report = fake(folder, "mnist", seed=0)
@@ -394,6 +132,19 @@ def test_the_weights_are_named_for_held_out_losses_alone(tmp_path: Path) -> None
         curves._over_iterations(axes, report)
         title = {"held_out": "held-out loss, σ² ℓ(σ), ema weights", "log": "training loss, σ² ℓ(σ)"}[log]
         assert axes.get_title() == title
+
+
+def test_the_page_is_always_the_same(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = made(docs)
+    curves = (docs / "results" / "mnist" / "losses.png").read_bytes()
+    monkeypatch.chdir(docs.parent)
+    main(["results"])
+    assert (docs / "results.md").read_text(encoding="utf-8") == first
+    assert (docs / "results" / "mnist" / "losses.png").read_bytes() == curves
+    reports = read_reports(docs / "results")
+    assert page(reports, docs / "results", docs / "results.md") == first
+    elsewhere = page(reports, docs / "results", docs / "more" / "results.md")
+    assert 'src="../results/mnist/samples.png"' in elsewhere
 
 
 # ---------------------------------------------------------------- the whole way, and wrong calls
@@ -442,7 +193,6 @@ def test_wrong_calls(docs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert not (docs / "results.md").exists()
 
 
-@pytest.mark.skipif(not list((DOCS / "results").glob("*/report.json")), reason="there are no reports yet")
 def test_the_page_in_the_docs_is_made_of_the_reports_in_the_docs() -> None:
     text = (DOCS / "results.md").read_text(encoding="utf-8")
     assert text == page(read_reports(DOCS / "results"), DOCS / "results", DOCS / "results.md")

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -166,7 +166,7 @@ def test_a_step_size_that_diverges_is_the_jobs_failure_and_not_the_servers(live:
 def test_a_step_size_that_is_too_large_is_told(live: Live, kind: str) -> None:
     """From 4σ² on, σ the last level's, 0.01."""
     for step_size, words in ((3.9e-4, None), (4.1e-4, "step_size 0.00041 is not below 4σ² = 0.0004")):
-        settings = {"n": 1, "steps": 1, "step_size": step_size}
+        settings: dict[str, Any] = {"n": 1, "steps": 1, "step_size": step_size}
         job = (
             live.start(**settings)
             if kind == "sample"

@@ -150,8 +150,9 @@ def inpaint(
     Args:
         model: A run folder, a model file, or the name of a shipped model: mnist-small, say.
         image: The image; cropped and resized as the model's training images were.
-        mask: What is hidden: left, right, top, bottom (that half), center, random (every other pixel), or an image file
-            in which black is hidden and white is known, of the image's or of the model's size.
+        mask: What is hidden: left, right, top, bottom (that half), center, random (every other pixel), sparse (nine of
+            ten), blobs, text, or an image file in which black is hidden and white is known, of the image's or of the
+            model's size.
         out: FILE.png for the picture, FILE.npy for the completions' bytes (N, H, W, C).
     """
     from scorefield.checkpoint import load

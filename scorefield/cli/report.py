@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from scorefield.distributed import Group
     from scorefield.evaluation.report import Work
 
-Part = Literal["samples", "stages", "neighbors", "numbers"]
+Part = Literal["samples", "stages", "neighbors", "numbers", "inpainting", "robustness"]
 PARTS: tuple[Part, ...] = get_args(Part)
+USUAL_PARTS = PARTS[:4]
 KEPT = (*PARTS, "digits", "sampling", "seconds", "made_on")
 """What an interrupted report finds again of what it has made."""
 USUAL = Sampler(n=10_000, batch_size=500)
@@ -39,7 +40,7 @@ def report(
     out: Path,
     data: str | None = None,
     run: Path | None = None,
-    parts: tuple[Part, ...] = PARTS,
+    parts: tuple[Part, ...] = USUAL_PARTS,
     sampler: tyro.conf.OmitArgPrefixes[Sampler] = USUAL,
 ) -> None:
     """Everything that the paper shows of a model, in one go: pictures, and report.json with all numbers.
@@ -47,7 +48,9 @@ def report(
     samples: 10 × 10 of them, without and with the last denoising step. stages: samples on their way from noise.
     neighbors: samples beside the nearest training images, and whether they are copies, between pixels and between
     Inception's features. numbers: FID, KID, precision and recall without and with the last denoising step, and the
-    objective. An interrupted report goes on where it stopped.
+    objective. Only where --parts names them: inpainting, held-out images with holes of several shapes, completed; and
+    robustness, FID and the like by other step sizes ε and numbers of steps T. An interrupted report goes on where it
+    stopped.
 
     Example: scorefield report runs/mnist --out docs/results/mnist
 
@@ -95,7 +98,7 @@ def _here(group: Group) -> dict[str, Any]:
     """What makes a part now."""
     import torch
 
-    from scorefield.bench import device_name
+    from scorefield.distributed import device_name
     from scorefield.version import __version__
 
     versions = {"scorefield": __version__, "torch": torch.__version__}
@@ -170,7 +173,7 @@ class ReportFile:
             before = self.content["seconds"].get(name, 0.0) if name in ("preparing", "sampling") else 0.0
             self.content["seconds"][name] = round(before + time.monotonic() - began, 2)
             held = [part for part in PARTS if part in self.content]
-            parts = f" --parts {' '.join(held)}" if 0 < len(held) < len(PARTS) else ""
+            parts = f" --parts {' '.join(held)}" if held and held != list(USUAL_PARTS) else ""
             self.content["command"] = self.facts["command"] + parts
             write_json(self.path, self.content)
 

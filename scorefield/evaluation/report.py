@@ -16,11 +16,13 @@ from scorefield.data import Images
 from scorefield.data.images import Pixels
 from scorefield.data.named import name_alone
 from scorefield.distributed import Group
+from scorefield.evaluation.completions import MASKS, complete, judged, masks_for, picture
 from scorefield.evaluation.copies import check_neighbors, neighbors_of, others_are, save_neighbors
 from scorefield.evaluation.features import Extractor, Rows
 from scorefield.evaluation.numbers import held_out_loss, numbers_of
 from scorefield.evaluation.pool import How, Pool
 from scorefield.evaluation.reference import Reference, is_statistics_file
+from scorefield.evaluation.robustness import robustness
 from scorefield.evaluation.search import Embed, in_pixels
 from scorefield.evaluation.subjects import reference_for, training_images
 from scorefield.experiments.digits import judge
@@ -36,7 +38,11 @@ SHOWN = 100
 STAGE_ROWS, STAGE_COLUMNS = 10, 12
 """Samples whose way is shown, and states of each."""
 COPIES = 1000
-"""Samples of which it is told whether they are copies, at most."""
+"""Samples of which it is told whether they are copies, and by which settings of the sampler are compared, at most."""
+COMPLETED = 10
+"""Images that are completed, for each shape of the hole."""
+KEPT_OUT = ("celeba",)
+"""Data whose own images are not to be published: of these only what a completion needs is shown."""
 
 
 def about(model: Model) -> dict[str, Any]:
@@ -89,6 +95,14 @@ class Work:
     def training(self) -> tuple[Images, Images | None]:
         return training_images(self.model, self.data, self.group, track=self.track)
 
+    @cached_property
+    def unseen(self) -> Pixels:
+        """Images to complete."""
+        held_out = self.training[1]
+        if held_out is None or not len(held_out):
+            raise ValueError("no held-out images to complete: leave inpainting out of --parts")
+        return held_out.pixels[:COMPLETED]
+
     def prepare(self, wanted: Sequence[str]) -> None:
         """Open all that these parts need: what is missing must not cost hours of sampling first."""
         if "neighbors" in wanted:
@@ -97,8 +111,10 @@ class Work:
                 raise ValueError(f"{self.data} holds no images to be neighbours ({cure})")
             check_neighbors("the model", self.model.shape, self.training[0], cure)
             _ = self.network
-        if "numbers" in wanted:
+        if "numbers" in wanted or "robustness" in wanted:
             _ = self.reference
+        if "inpainting" in wanted:
+            _ = self.unseen
 
     def samples_for(self, wanted: Sequence[str]) -> int:
         """How many samples these parts need."""
@@ -115,10 +131,11 @@ class Work:
 
     def make(self, part: str) -> dict[str, Any]:
         """That part; on its numbers all processes work, on the others the main one alone."""
-        if part == "numbers":
-            return self.numbers()
-        makers = {"samples": self.samples, "stages": self.stages, "neighbors": self.neighbors, "digits": self.digits}
-        return makers[part]() if self.group.main else {}
+        together = {"numbers": self.numbers, "robustness": self.robustness}
+        if part in together:
+            return together[part]()
+        alone = {"samples": self.samples, "stages": self.stages, "neighbors": self.neighbors, "digits": self.digits}
+        return {**alone, "inpainting": self.inpainting}[part]() if self.group.main else {}
 
     def samples(self) -> dict[str, Any]:
         """Uncurated samples, a picture of each kind."""
@@ -175,6 +192,25 @@ class Work:
         numbers = numbers_of(self.drawn, reference, self.network, self.group, batch_size=size, track=track)
         loss = held_out_loss(self.model, held_out) if self.group.main and held_out is not None else {}
         return numbers | loss
+
+    def inpainting(self) -> dict[str, Any]:
+        """Held-out images with holes of several shapes, completed."""
+        model, size, images = self.model, self.batch_size, self.unseen
+        made: dict[str, Any] = {"files": [f"inpainting_{name}.png" for name in MASKS], "masks": {}}
+        for name, file in zip(MASKS, made["files"], strict=True):
+            known, what = masks_for(images, name), f"completing, {name}"
+            found = complete(model, images, known, self.how, batch_size=size, track=self.track, what=what)
+            sheet = picture(found, images, known, originals=model.recipe.data not in KEPT_OUT)
+            save_png(self.out / file, sheet, zoom=zoom_for(sheet, target=900))
+            made["masks"][name] = judged(found, images, known, model.sigmas[-1].item())
+        return made
+
+    def robustness(self) -> dict[str, Any]:
+        """FID and the like by step size and number of steps."""
+        n, track = min(self.n, COPIES), self.track
+        reference, size = self.reference[0], self.batch_size
+        cells = robustness(self.model, self.how, n, reference, self.network, self.group, batch_size=size, track=track)
+        return {"n": n, "cells": cells} if self.group.main else {}
 
     def digits(self) -> dict[str, Any]:
         """What a classifier of digits says of the samples, and what it said of MNIST's test set, as `test`."""

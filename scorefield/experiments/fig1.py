@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scorefield import data
-from scorefield.bench import device_name
-from scorefield.distributed import Group, pick_device
+from scorefield.distributed import Group, device_name, pick_device
 from scorefield.experiments.output import Result, new_figure, save
 from scorefield.fast import RecordedUpdate
 from scorefield.networks import ResNet

@@ -67,7 +67,17 @@ class DataSet:
     """Whether the paper takes the checkpoint with the smallest FID of 1,000 samples, not the last (appendix B.2)."""
 
 
-def _exhibits(letter: str, extended: str, intermediate: str) -> tuple[Exhibit, ...]:
+HOLES = {
+    "left": "the left half",
+    "center": "the middle",
+    "blobs": "blobs",
+    "text": "letters",
+    "sparse": "nine of ten pixels",
+}
+"""What is hidden in our pictures of completions; the paper shows occluded halves."""
+
+
+def _exhibits(letter: str, extended: str, intermediate: str, inpainting: str) -> tuple[Exhibit, ...]:
     """All data sets have the same figures. `letter`: of the data set's part of them.
 
     Figures 9 and 10 are one picture each, and the paper's text does not say of which data set.
@@ -108,6 +118,15 @@ def _exhibits(letter: str, extended: str, intermediate: str) -> tuple[Exhibit, .
             "-baseline",
         ),
         Exhibit(f"Figure 8 ({letter})", "intermediate samples of the baseline", "stages.png", "stages", "-baseline"),
+        *(
+            Exhibit(
+                inpainting if hole == "left" else NOT_THERE,
+                f"held-out images of which {words} {'are' if words.endswith('s') else 'is'} hidden, and completions",
+                f"inpainting_{hole}.png",
+                "inpainting",
+            )
+            for hole, words in HOLES.items()
+        ),
     )
 
 
@@ -119,15 +138,15 @@ DATA_SETS = (
     DataSet(
         "mnist",
         "MNIST",
-        _exhibits("a", "Figure 11", "Figure 4"),
+        _exhibits("a", "Figure 11", "Figure 4", NOT_THERE),
         reports=("", "-small", "-baseline"),
         remark=f"The paper has no numbers here: {OMITTED}",
     ),
     DataSet(
         "cifar10",
         "CIFAR-10",
-        _exhibits("c", "Figure 13", "Figure 4"),
-        reports=("", "-baseline"),
+        _exhibits("c", "Figure 13", "Figure 4", "Figures 6 and 17"),
+        reports=("", "-raw", "-baseline"),
         n=50_000,
         inception="8.87 ± .12",
         fid="25.32",
@@ -137,11 +156,45 @@ DATA_SETS = (
     DataSet(
         "celeba",
         "CelebA",
-        _exhibits("b", "Figure 12", "Figures 4, 14 and 15"),
-        reports=("", "-baseline"),
+        _exhibits("b", "Figure 12", "Figures 4, 14 and 15", "Figures 6 and 16"),
+        reports=("", "-raw", "-baseline"),
         remark=f"The paper has no numbers here: {OMITTED}",
         selected=True,
     ),
 )
-TITLES = {"": "NCSN", "-small": "small sibling", "-baseline": "baseline"}
+TITLES = {"": "NCSN", "-raw": "NCSN, raw weights", "-small": "small sibling", "-baseline": "baseline"}
 """Our models, by what comes after the data set's name."""
+
+
+class Figure(NamedTuple):
+    """A figure of the paper that is not about an image model, in words."""
+
+    name: str
+    where: str
+    shows: str
+
+
+FIGURES = (
+    Figure(
+        "fig1",
+        "Figure 1",
+        "the loss of sliced score matching on CIFAR-10: without noise it “first decreases and then fluctuates "
+        "irregularly”, with noise N(0, 0.0001) “the loss curve will converge” (section 3.1)",
+    ),
+    Figure(
+        "fig2",
+        "Figure 2",
+        "the score of a mixture, and what sliced score matching learns of it: “only reliable in the immediate vicinity "
+        "of the modes” (section 3.2.1)",
+    ),
+    Figure(
+        "fig3",
+        "Figure 3",
+        "samples of the mixture: annealed Langevin dynamics “correctly recover the relative weights between the two "
+        "modes whereas standard Langevin dynamics fail” (section 4.3)",
+    ),
+)
+ROBUST = (
+    "“We found the results are robust w.r.t. the choice of T, and ε between 5 × 10⁻⁶ and 5 × 10⁻⁵ generally works "
+    "fine” (section 5)."
+)

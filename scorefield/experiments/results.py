@@ -11,7 +11,7 @@ from typing import Any
 
 from scorefield.experiments import tables
 from scorefield.experiments.curves import PICTURE, draw_curves, has_curves
-from scorefield.experiments.paper import DATA_SETS, NOT_THERE, TITLES, DataSet, Exhibit
+from scorefield.experiments.paper import DATA_SETS, FIGURES, NOT_THERE, TITLES, DataSet, Exhibit
 from scorefield.experiments.tables import Reports
 from scorefield.files import new_file
 from scorefield.progress import duration
@@ -55,13 +55,38 @@ def page(reports: Reports, folder: Path, out: Path) -> str:
     sets = [*DATA_SETS, *(DataSet(name, name) for name in others)]
     head = (
         "# Results\n\n"
-        f"Made by `scorefield results` of the `report.json` in each folder of [{place}]({place}), not by hand. On the "
+        f"Made by `scorefield results` of the JSON files in the folders of [{place}]({place}), not by hand. On the "
         "left what [the paper](https://arxiv.org/abs/1907.05600) shows, on the right what this code makes of the same. "
         "No sample was chosen: they are the first ones of their seed.\n"
     )
     shown = "/".join(folder.resolve().parts[-2:]) if folder.is_absolute() else folder.as_posix()
     sections = (section(each, reports, place, shown) for each in sets)
-    return "\n".join([head, *sections])
+    return "\n".join([head, *figures(folder, place, shown), *sections])
+
+
+def figures(folder: Path, place: str, shown: str) -> list[str]:
+    """The figures that are not about image models, in folder/figures."""
+    rows = []
+    for figure in FIGURES:
+        command = f"scorefield figure {figure.name} --out {shown}/figures"
+        numbers = _figure_numbers(folder / "figures" / f"{figure.name}.json")
+        ours = f"not made yet: `{command}`"
+        if numbers is not None and not numbers["quick"]:
+            image = f'<img src="{place}/figures/{figure.name}.png" width="{WIDTH}">'
+            ours = f"{image}<br>{tables.figure_caption(figure.name, numbers)}<br><sub>`{command}`</sub>"
+        rows.append([f"**{figure.where}**: {figure.shows}", ours])
+    return ["## Why noise\n", tables.table(["the paper", "ours"], rows)]
+
+
+def _figure_numbers(path: Path) -> dict[str, Any] | None:
+    try:
+        numbers: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _ = numbers["quick"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no figure's: {error} (make it anew with scorefield figure)") from error
+    return numbers
 
 
 def section(data_set: DataSet, reports: Reports, place: str, folder: str) -> str:
@@ -83,7 +108,7 @@ def section(data_set: DataSet, reports: Reports, place: str, folder: str) -> str
             for name, report in mine.items()
             if "numbers" not in report
         ]
-        parts += [tables.losses(mine, titles), _curves(mine, titles, place)]
+        parts += [tables.robustness(mine, titles), tables.losses(mine, titles), _curves(mine, titles, place)]
     return "\n".join(part for part in parts if part)
 
 
@@ -160,7 +185,7 @@ def _not_measured(data_set: DataSet, missing: list[str], folder: str) -> str:
 def _pictures(data_set: DataSet, mine: Reports, place: str) -> str:
     """A table: a figure of the paper in words, and ours."""
     usual = (each._replace(where=NOT_THERE) for each in DATA_SETS[0].exhibits[:5])
-    exhibits = [each for each in data_set.exhibits or usual if f"{data_set.name}{each.model}" in mine]
+    exhibits = [each for each in data_set.exhibits or usual if _shown(each, mine.get(f"{data_set.name}{each.model}"))]
     rest = [name.removeprefix(data_set.name) for name in mine]
     for model in [each for each in rest if each not in ("", "-baseline")]:
         title = title_of(data_set, f"{data_set.name}{model}")
@@ -179,6 +204,12 @@ def _pictures(data_set: DataSet, mine: Reports, place: str) -> str:
     return "\n".join(rows) + "\n"
 
 
+def _shown(exhibit: Exhibit, report: dict[str, Any] | None) -> bool:
+    """Holes that the paper has not are shown only where they were filled."""
+    optional = exhibit.part == "inpainting" and exhibit.where == NOT_THERE
+    return report is not None and not (optional and exhibit.part not in report)
+
+
 def _command(report: dict[str, Any], part: str) -> str:
     return f"{report['command'].partition(' --parts ')[0]} --parts {part}"
 
@@ -193,7 +224,8 @@ def _took(report: dict[str, Any], part: str) -> str:
     """How long a part took, and where; without the sampling, which parts share."""
     seconds = report["seconds"][part]
     words = duration(seconds) if seconds >= 1 else "under 1 s"
-    return f"{words} on {_machine(report, part)}{'' if part == 'stages' else ', after the sampling'}"
+    alone = part in ("stages", "inpainting")
+    return f"{words} on {_machine(report, part)}{'' if alone else ', after the sampling'}"
 
 
 def _curves(mine: Reports, titles: dict[str, str], place: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from scorefield.experiments.paper import TABLE_1, DataSet, Exhibit
+from scorefield.experiments.paper import ROBUST, TABLE_1, DataSet, Exhibit
 
 Reports = dict[str, dict[str, Any]]
 """By the name of the folder that they lie in."""
@@ -136,6 +136,32 @@ def losses(mine: Reports, titles: dict[str, str]) -> str:
     return words + table(["σ", *(titles[name] for name in each)], rows)
 
 
+def robustness(mine: Reports, titles: dict[str, str]) -> str:
+    """FID, and KID in thousandths, by step size and number of steps."""
+    parts = []
+    for name, report in mine.items():
+        if (made := report.get("robustness")) is None:
+            continue
+        cells = {(cell["step_size"], cell["steps"]): cell for cell in made["cells"]}
+        step_sizes, steps = (sorted({key[k] for key in cells}) for k in (0, 1))
+        rows = [[f"ε = {e:g}", *(_cell(cells.get((e, t))) for t in steps)] for e in step_sizes]
+        parts.append(
+            f"Other settings of the sampler: {ROBUST} {titles[name]}, FID (KID in thousandths), n = {made['n']:,}; "
+            "FID of so few samples is larger, and comparable only with values of the same n.\n\n"
+            + table(["", *(f"T = {t}" for t in steps)], rows)
+        )
+    return "\n".join(parts)
+
+
+def _cell(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "–"
+    if "diverged" in found:
+        return "diverges"
+    kid = found.get("kid")
+    return f"{_number(found['fid'], '.1f')}" + (f" ({1000 * kid:.1f})" if kid is not None else "")
+
+
 def caption(exhibit: Exhibit, report: dict[str, Any]) -> str:
     """What is to be said below a picture of ours."""
     made, seed = report[exhibit.part], report["sampler"]["seed"]
@@ -144,9 +170,39 @@ def caption(exhibit: Exhibit, report: dict[str, Any]) -> str:
         return f"the first {made['shown']} samples of seed {seed}{last}"
     if exhibit.part == "stages":
         return f"after {', '.join(f'{step:,}' for step in made['steps'])} steps"
+    if exhibit.part == "inpainting":
+        told = made["masks"][exhibit.picture.removesuffix(".png").removeprefix("inpainting_")]
+        return (
+            f"{told['images']} images, {told['completions']} completions each, not chosen. What is known is kept to "
+            f"within {_number(told['known_error'], '.2f')} σ of the last level; in the hole, two completions differ by "
+            f"{_number(told['distance'], '.3f')} (root mean square) where two images differ by "
+            f"{_number(told['distance_between_images'], '.3f')}; across its border they are "
+            f"{_number(told['seam'], '.2f')} times as steep as the images"
+        )
     told, others = made[exhibit.picture.removesuffix(".png")], made.get("others", "held-out images")
     return (
         f"{len(told['copies'])} of {told['n']:,} samples are copies by our measure, and {told['held_out_copies']} of "
         f"{told['held_out_n']:,} {others}; the median distance to the nearest training image is "
         f"{_number(told['ratio']['0.5'], '.2f')} times theirs"
+    )
+
+
+def figure_caption(name: str, numbers: dict[str, Any]) -> str:
+    """What is to be said below a figure that is not about an image model."""
+    if name == "fig1":
+        ends = [_end(sigma, told) for sigma, told in numbers["spread"].items()]
+        return f"{'; '.join(ends)}; on {numbers['machine']}"
+    if name == "fig2":
+        near, far = numbers["relative_error_near"], numbers["relative_error_far"]
+        return f"relative error {near:.2f} {numbers['near']}, {far:.2f} {numbers['far']}"
+    share = numbers["heavy_fraction"]
+    return "share of samples in the mode of weight 0.8: " + ", ".join(f"{key} {p:.2f}" for key, p in share.items())
+
+
+def _end(sigma: str, told: dict[str, Any]) -> str:
+    if "not_finite_from" in told:
+        return f"σ = {sigma}: not finite from iteration {told['not_finite_from']:,} on"
+    return (
+        f"σ = {sigma}, last {told['iterations']:,} iterations: {told['mean']:,.0f} ± {told['std']:,.0f} "
+        f"({told['std_over_mean']:.1%}), means of 100 iterations ± {told['wander']:,.0f}"
     )

@@ -48,6 +48,8 @@ export class Film {
     this.seek.max = this.seek.value = 0;
     find(".time", this.root).textContent = "";
     find(".after", this.root).hidden = true;
+    tell(find(".warning", this.root), null);
+    this.canvas.setAttribute("aria-label", `${n} images yet to be made`);
     this.canvas.classList.remove("ready");
     this.draw();
   }
@@ -108,6 +110,8 @@ export class Film {
     this.status = status;
     this.sheetColumns = status.columns ?? this.sheetColumns;
     find(".command code", this.root).textContent = status.command ?? "";
+    const warning = find(".warning", this.root);
+    if (warning.hidden && status.warning) tell(warning, `Careful: ${status.warning}.`);
     const part = status.total ? status.step / status.total : 0;
     if (status.state === "queued") {
       const ahead = status.position;
@@ -155,6 +159,7 @@ export class Film {
     this.seek.value = k;
     this.seek.setAttribute("aria-valuetext", `step ${frame.step} of ${frame.total}, sigma ${digits(frame.sigma ?? 0)}`);
     find(".time", this.root).textContent = `step ${frame.step} / ${frame.total}`;
+    this.canvas.setAttribute("aria-label", `${this.n} images after step ${frame.step} of ${frame.total}`);
     this.caption(frame);
     this.draw();
   }

@@ -24,7 +24,8 @@ export function makeTab(root, { limits }) {
 
   const total = () => modes.reduce((sum, { weight }) => sum + weight, 0) || 1;
   const mixture = () => ({ means: modes.map(({ x, y }) => [x, y]), weights: modes.map(({ weight }) => weight / total()) });
-  const ladder = () => [Number(form.elements.sigma_max.value) || 20, Number(form.elements.sigma_min.value) || 1];
+  const typed = (name) => Number(form.elements[name].value.trim().replace(",", "."));
+  const ladder = () => [typed("sigma_max") || 20, typed("sigma_min") || 1];
   const lookedAt = () => { const [high, low] = ladder(); return high * (low / high) ** Number(form.elements.look.value); };
 
   // -------- drawing

@@ -1,0 +1,110 @@
+"""Completions of images that the model has never seen, as in the paper's figure 6, and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scorefield.checkpoint import Model
+from scorefield.data.images import Pixels
+from scorefield.data.pictures import Fit
+from scorefield.evaluation.pool import How
+from scorefield.fast import for_sampling
+from scorefield.generate import generate
+from scorefield.images import grid, occluded, to_bytes, to_float
+from scorefield.masks import mask_of
+from scorefield.noise import sample_seeds
+from scorefield.progress import Track, silent
+from scorefield.samplers import State
+
+MASKS = ("left", "center", "blobs", "text", "sparse")
+EACH = 8
+"""Completions of an image."""
+
+
+def masks_for(images: Pixels, name: str) -> Tensor:
+    """A mask for each image, (N, H, W); those drawn at random are all different."""
+    return torch.stack([mask_of(name, Fit(size=images.shape[1:3]), seed=k) for k in range(len(images))])
+
+
+def complete(
+    model: Model, images: Pixels, known: Tensor, how: How, *, batch_size: int, track: Track[Any] = silent, what: str
+) -> Tensor:
+    """EACH completions of each image (N, H, W, C), known where (N, H, W) says so; as floats (N, EACH, C, H, W).
+
+    Completion number k of all has the seed of sample number k.
+    """
+    device = model.sigmas.device
+    y = to_float(images).repeat_interleave(EACH, 0).to(device)
+    mask = known.unsqueeze(1).repeat_interleave(EACH, 0).to(device)
+    seeds = sample_seeds(how.seed, range(len(y)))
+    size = min(batch_size, len(y))
+    score = for_sampling(model.network, model.shape, size=size, precision=how.precision)
+    calls = how.steps * len(model.sigmas) + how.denoise
+    parts = [slice(k, k + size) for k in range(0, len(y), size)]
+
+    def states() -> Iterator[State]:
+        for part in parts:
+            yield from generate(
+                score,
+                model.sigmas,
+                model.shape,
+                seeds[part],
+                step_size=how.step_size,
+                steps=how.steps,
+                denoise=how.denoise,
+                known=(y[part], mask[part]),
+            )
+
+    made = [state.x.cpu() for state in track(states(), what, calls * len(parts)) if state.step == calls]
+    return torch.cat(made).unflatten(0, (len(images), EACH))
+
+
+def judged(made: Tensor, images: Pixels, known: Tensor, sigma: float) -> dict[str, Any]:
+    """What can be said in numbers of completions (N, K, C, H, W) of images (N, H, W, C), known (N, H, W).
+
+    `known_error`: root mean square difference to the known pixels, in units of the last level's σ. `distance`: the same
+    between two completions of one image, over the hole; `distance_between_images` between the images themselves.
+    `seam`: how steep the completions are across the hole's border, over how steep the images are there.
+    """
+    y = to_float(images).unsqueeze(1)
+    inside, outside = (each[:, None, None].expand(made.shape) for each in (~known, known))
+    first, second = torch.triu_indices(made.shape[1], made.shape[1], 1)
+    here = inside[:, first]
+    others = y.roll(1, 0)
+    return {
+        "images": len(images),
+        "completions": made.shape[1],
+        "hidden": (~known).float().mean().item(),
+        "known_error": _root_mean((made - y)[outside]) / sigma,
+        "distance": _root_mean((made[:, first] - made[:, second])[here]),
+        "distance_between_images": _root_mean((y - others).expand(made.shape)[inside]),
+        "seam": (_steepness(made, known) / _steepness(y, known)).item(),
+    }
+
+
+def _root_mean(x: Tensor) -> float:
+    return x.square().mean().sqrt().item()
+
+
+def _steepness(x: Tensor, known: Tensor) -> Tensor:
+    """The mean of |x − its neighbour| over all neighbours of which one is known and the other is not."""
+    across = [x.diff(dim=dim).abs()[_border(known, dim).expand_as(x.diff(dim=dim))] for dim in (-2, -1)]
+    return torch.cat(across).mean()
+
+
+def _border(known: Tensor, dim: int) -> Tensor:
+    return (known.int().diff(dim=dim) != 0)[:, None, None]
+
+
+def picture(made: Tensor, images: Pixels, known: Tensor, *, originals: bool) -> Pixels:
+    """A row for each image: what is known of it, its completions, and itself where `originals` may be shown."""
+    rows: list[Sequence[Pixels]] = []
+    for image, completions, mask in zip(images, made, known.numpy(), strict=True):
+        rows.append([occluded(image, mask), *to_bytes(completions), *([image] if originals else [])])
+    sheet: Pixels = grid(np.concatenate([np.stack(row) for row in rows]), columns=len(rows[0]))
+    return sheet

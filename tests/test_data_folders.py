@@ -1,0 +1,176 @@
+"""Folders of image files, and broken ones among them."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from image_files import GREYS, cache_of, fill, forbidden, noise, put
+from image_files import folder as folder
+from image_files import root as root
+from PIL import Image
+
+from scorefield.data import folders, load, pictures
+
+# ---------------------------------------------------------------- folders
+
+
+def test_a_folder_is_searched_through_and_sorted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever thread is ready first, the order is that of the names; what is no image or hidden is passed over."""
+    order = ["B.PNG", "a.png", "b/1.png", "b/c/2.Jpeg", "b/c/3.webp", *(f"x{k:02}.bmp" for k in range(40))]
+    for k, name in enumerate(order):
+        put(folder / name, np.full((4, 4, 3), k, np.uint8))
+    (folder / "notes.txt").write_text("no image")
+    (folder / ".b").mkdir()
+    (folder / "._a.png").write_text("left by a Mac")
+    (folder / ".b" / "hidden.png").write_text("no image")
+    (folder / "b" / "loop").symlink_to(folder)
+
+    def slow(path: Path) -> Image.Image:
+        time.sleep(random.random() / 200)
+        return pictures.decode(path)
+
+    monkeypatch.setattr(folders, "decode", slow)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(folders, "BLOCK", 1)
+    images = load(str(folder))
+    assert images.pixels[:, 0, 0, 0].tolist() == list(range(len(order)))
+    assert images.name == str(folder)
+
+
+def test_grey_among_colours_is_repeated(folder: Path) -> None:
+    greys, colours = noise(3, 4, 4), noise(2, 4, 4, 3)
+    for name, pixels in zip(["a", "b", "d"], greys, strict=True):
+        put(folder / f"{name}.png", pixels)
+    assert load(str(folder)).shape == (1, 4, 4)
+    for name, pixels in zip(["c", "e"], colours, strict=True):
+        put(folder / f"{name}.png", pixels)
+    three = greys[..., None].repeat(3, -1)
+    assert np.array_equal(load(str(folder)).pixels, [three[0], three[1], colours[0], three[2], colours[1]])
+
+
+def test_images_of_different_sizes_need_a_size(folder: Path) -> None:
+    put(folder / "a.png", noise(4, 5))
+    put(folder / "b.png", noise(4, 5))
+    put(folder / "c.png", noise(6, 5))
+    with pytest.raises(ValueError, match=r"a.png is 4×5 and c.png is 6×5 .*--image-size"):
+        load(str(folder))
+    assert load(str(folder), image_size=4).pixels.shape == (3, 4, 4, 1)
+    assert load(str(folder), crop=3).pixels.shape == (3, 3, 3, 1)
+
+
+def test_an_empty_folder(folder: Path) -> None:
+    (folder / "a.txt").touch()
+    with pytest.raises(ValueError, match=r"holds no images \(looked for .jpg .jpeg .png .webp .bmp"):
+        load(str(folder))
+
+
+def test_few_images_are_in_memory_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in range(60):
+        put(folder / f"{k:02}.png", GREYS)
+    monkeypatch.setattr(folders, "MOST_THREADS", 2)
+    monkeypatch.setattr(folders, "BLOCK", 2)
+    decoded, most = [], 0
+
+    def counted(path: Path) -> Image.Image:
+        decoded.append(path)
+        return pictures.decode(path)
+
+    def track(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
+        nonlocal most
+        for written, item in enumerate(items):
+            most = max(most, len(decoded) - written)
+            yield item
+
+    monkeypatch.setattr(folders, "decode", counted)
+    assert len(load(str(folder), track=track)) == 60
+    assert 1 <= most <= 2 * 2 * 2 + 2
+
+
+# ---------------------------------------------------------------- broken images
+
+
+def damage(folder: Path, k: int, kind: str) -> None:
+    path = folder / f"{k:03}.png"
+    content = {
+        "truncated": path.read_bytes()[:-30],
+        "text": b"not an image at all",
+        "empty": b"",
+        "garbled": path.read_bytes()[:33] + bytes(30),
+    }
+    path.write_bytes(content[kind])
+
+
+@pytest.fixture(scope="module")
+def two_hundred(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two_hundred")
+    fill(folder, 200)
+    return folder
+
+
+@pytest.fixture
+def many(two_hundred: Path, folder: Path) -> Path:
+    for path in two_hundred.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["truncated", "text", "empty", "garbled"])
+def test_a_broken_image_among_many_is_skipped(many: Path, kind: str) -> None:
+    damage(many, 7, kind)
+    with pytest.warns(UserWarning, match=r"skipped 1 of the 200 images in .*: 007.png \("):
+        images = load(str(many))
+    assert np.array_equal(images.pixels, np.delete(noise(200, 4, 4, 3), 7, 0))
+
+
+def test_up_to_one_percent_are_skipped_and_said_each_time(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k, kind in ((0, "text"), (199, "empty")):
+        damage(many, k, kind)
+    with pytest.warns(UserWarning, match=r"skipped 2 of the 200 .*000.png .*199.png"):
+        load(str(many))
+    monkeypatch.setattr(folders, "decode", forbidden)
+    with pytest.warns(UserWarning, match=r"skipped 2 of the 200 .*000.png .*199.png"):
+        assert len(load(str(many))) == 198
+
+
+def test_more_than_one_percent_stop(many: Path, root: Path) -> None:
+    for k in (3, 5, 8):
+        damage(many, k, "text")
+    with pytest.raises(ValueError, match=r"3 of the 200 images in .*003.png .*005.png .*008.png .*repair or remove"):
+        load(str(many))
+    assert cache_of(root) == []
+
+
+def test_many_broken_images_are_counted_and_some_named(many: Path) -> None:
+    for k in range(15):
+        damage(many, k, "empty")
+    with pytest.raises(ValueError, match=r"15 of the 200 .*009.png .*; and 5 more") as error:
+        load(str(many))
+    assert "010.png" not in str(error.value)
+
+
+def test_one_broken_image_of_few_stops(folder: Path) -> None:
+    fill(folder, 3)
+    damage(folder, 1, "truncated")
+    with pytest.raises(ValueError, match=r"1 of the 3 images .*001.png \(OSError: .*truncated"):
+        load(str(folder))
+
+
+def test_a_link_to_nowhere_is_broken(many: Path) -> None:
+    (many / "004.png").unlink()
+    (many / "004.png").symlink_to(many / "gone")
+    with pytest.warns(UserWarning, match=r"skipped 1 of the 200 .*004.png \(FileNotFoundError"):
+        load(str(many))
+
+
+def test_a_decompression_bomb_is_broken(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(many / "004.png", np.zeros((50, 50), np.uint8))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.warns(UserWarning, match=r"skipped 1 of the 200 .*004.png \(DecompressionBombError"):
+        assert len(load(str(many))) == 199

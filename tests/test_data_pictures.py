@@ -1,0 +1,222 @@
+"""One image: every kind of file, cropped and resized."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from image_files import GREYS, Array, noise, only, put, resized, stored
+from image_files import folder as folder
+from image_files import root as root
+from PIL import Image
+
+from scorefield.data import load
+
+COLOURS = noise(6, 5, 3)
+ALPHA = np.linspace(0, 255, 30).astype(np.uint8).reshape(6, 5)
+
+
+# ---------------------------------------------------------------- every kind of image file
+
+
+def over_white(colours: Array, alpha: Array) -> Array:
+    a = alpha[..., None] / 255
+    return np.floor(colours * a + 255 * (1 - a) + 0.5)
+
+
+@pytest.mark.parametrize("ending", ["png", "bmp", "webp", "PNG", "Bmp", "WebP"])
+def test_rgb(folder: Path, ending: str) -> None:
+    put(folder / f"a.{ending}", COLOURS)
+    assert np.array_equal(only(folder), COLOURS)
+
+
+@pytest.mark.parametrize("ending", ["jpg", "jpeg", "JPG", "JPEG"])
+def test_jpeg(folder: Path, ending: str) -> None:
+    path = put(folder / f"a.{ending}", np.full((16, 16, 3), (200, 100, 50), np.uint8), quality=100)
+    assert np.array_equal(only(folder), stored(path)[1])
+    assert abs(only(folder) - np.array([200.0, 100, 50])).max() <= 2
+
+
+@pytest.mark.parametrize("ending", ["png", "bmp"])
+def test_grey_has_one_channel(folder: Path, ending: str) -> None:
+    put(folder / f"a.{ending}", GREYS)
+    assert np.array_equal(only(folder), GREYS[..., None])
+
+
+@pytest.mark.parametrize("ending", ["png", "bmp"])
+def test_one_bit(folder: Path, ending: str) -> None:
+    Image.fromarray(GREYS > 127).save(folder / f"a.{ending}")
+    assert stored(folder / f"a.{ending}")[0] == "1"
+    assert np.array_equal(only(folder), np.where(GREYS > 127, 255, 0)[..., None])
+
+
+def test_sixteen_bits_are_scaled_not_clipped(folder: Path) -> None:
+    values = np.array([[0, 128, 129, 385, 386], [257 * 7, 256, 32767, 65534, 65535]], np.uint16)
+    put(folder / "a.png", values)
+    assert only(folder)[..., 0].tolist() == [[0, 0, 1, 1, 2], [7, 1, 127, 255, 255]]
+    values = noise(50, 50, dtype=np.uint16)
+    put(folder / "a.png", values)
+    assert np.array_equal(only(folder)[..., 0], np.round(values * (255 / 65535)))
+
+
+def test_rgba_over_white(folder: Path) -> None:
+    put(folder / "a.png", np.dstack([COLOURS, ALPHA]))
+    assert np.array_equal(only(folder), over_white(COLOURS, ALPHA))
+
+
+def test_grey_with_opacity_over_white_stays_grey(folder: Path) -> None:
+    put(folder / "a.png", np.dstack([GREYS, ALPHA]))
+    assert stored(folder / "a.png")[0] == "LA"
+    assert np.array_equal(only(folder), over_white(GREYS[..., None], ALPHA))
+
+
+def palette_image(colours: Array) -> tuple[Image.Image, Array]:
+    """An image of as many colours as rows, and the pixels that it stands for."""
+    indices = np.random.default_rng(1).integers(0, len(colours), (6, 5), dtype=np.uint8)
+    image = Image.fromarray(indices)
+    image.putpalette(colours.tobytes())
+    assert image.mode == "P"
+    return image, indices
+
+
+def test_palette(folder: Path) -> None:
+    colours = noise(16, 3, seed=2)
+    image, indices = palette_image(colours)
+    for ending in ("png", "bmp"):
+        image.save(folder / f"a.{ending}")
+    for pixels in load(str(folder)).pixels:
+        assert np.array_equal(pixels, colours[indices])
+
+
+def test_palette_with_one_transparent_colour(folder: Path) -> None:
+    colours = noise(16, 3, seed=2)
+    image, indices = palette_image(colours)
+    image.save(folder / "a.png", transparency=3)
+    assert np.array_equal(only(folder), np.where(indices[..., None] == 3, 255, colours[indices]))
+
+
+def test_palette_with_an_opacity_for_each_colour(folder: Path) -> None:
+    colours, alpha = noise(16, 3, seed=2), noise(16, seed=3)
+    image, indices = palette_image(colours)
+    image.save(folder / "a.png", transparency=alpha.tobytes())
+    assert np.array_equal(only(folder), over_white(colours[indices], alpha[indices]))
+
+
+def test_palette_of_greys_is_grey(folder: Path) -> None:
+    greys = noise(16, 1, seed=2)
+    image, indices = palette_image(greys.repeat(3, 1))
+    image.save(folder / "a.png")
+    assert stored(folder / "a.png")[0] == "P"
+    assert np.array_equal(only(folder), greys[indices])
+
+
+def test_one_transparent_colour_without_a_palette(folder: Path) -> None:
+    Image.fromarray(COLOURS).save(folder / "a.png", transparency=tuple(map(int, COLOURS[2, 1])))
+    expected = COLOURS.copy()
+    expected[(COLOURS[2, 1] == COLOURS).all(-1)] = 255
+    assert np.array_equal(only(folder), expected)
+    Image.fromarray(GREYS).save(folder / "a.png", transparency=int(GREYS[2, 1]))
+    assert np.array_equal(only(folder)[..., 0], np.where(GREYS[2, 1] == GREYS, 255, GREYS))
+    deep = noise(6, 5, dtype=np.uint16)
+    Image.fromarray(deep).save(folder / "a.png", transparency=int(deep[2, 1]))
+    assert np.array_equal(only(folder)[..., 0], np.where(deep == deep[2, 1], 255, np.round(deep / 257)))
+
+
+def test_cmyk(folder: Path) -> None:
+    """Each of red, green, blue is what its ink and black let through:  (1 − ink)(1 − black)."""
+    blocks = noise(2, 2, 4, seed=5).repeat(8, 0).repeat(8, 1)
+    Image.frombytes("CMYK", (16, 16), blocks.tobytes()).save(folder / "a.jpg", quality=100)
+    mode, values = stored(folder / "a.jpg")
+    inks = values / 255
+    assert mode == "CMYK"
+    assert abs(values - blocks.astype(float)).max() <= 4  # the file holds what was meant
+    assert abs(only(folder) - 255 * (1 - inks[..., :3]) * (1 - inks[..., 3:])).max() <= 1
+
+
+ORIENTATIONS: dict[int, Callable[[Array], Array]] = {
+    1: lambda image: image,
+    2: np.fliplr,
+    3: lambda image: np.rot90(image, 2),
+    4: np.flipud,
+    5: lambda image: image.swapaxes(0, 1),
+    6: lambda image: np.rot90(image, -1),  # turned clockwise to be shown
+    7: lambda image: np.rot90(image, 2).swapaxes(0, 1),
+    8: lambda image: np.rot90(image, 1),
+}
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+@pytest.mark.parametrize("pixels", [COLOURS, GREYS, noise(6, 5, dtype=np.uint16)], ids=["rgb", "grey", "deep"])
+def test_exif_orientation(folder: Path, orientation: int, pixels: Array) -> None:
+    put(folder / "a.png", pixels, orientation=orientation)
+    expected = ORIENTATIONS[orientation](pixels if pixels.ndim == 3 else pixels[..., None])
+    assert np.array_equal(only(folder), np.round(expected / 257) if pixels.dtype == np.uint16 else expected)
+
+
+def test_exif_orientation_of_a_jpeg(folder: Path) -> None:
+    path = put(folder / "a.jpg", COLOURS, orientation=6)
+    assert np.array_equal(only(folder), np.rot90(stored(path)[1], -1))
+
+
+def test_a_gif_in_disguise_and_the_first_of_an_animation(folder: Path) -> None:
+    frames = [Image.fromarray(np.full((4, 4), value, np.uint8)) for value in (10, 200)]
+    frames[0].save(folder / "a.png", format="GIF", save_all=True, append_images=frames[1:])
+    assert (only(folder) == 10).all()
+
+
+# ---------------------------------------------------------------- crop and resize
+
+
+@pytest.mark.parametrize("side", [2, 3, 6])
+def test_crop_takes_the_centre(folder: Path, side: int) -> None:
+    put(folder / "a.png", pixels := noise(6, 9, 3))
+    top, left = (6 - side) // 2, (9 - side) // 2
+    assert np.array_equal(only(folder, crop=side), pixels[top : top + side, left : left + side])
+
+
+def test_a_crop_larger_than_an_image(folder: Path) -> None:
+    put(folder / "a.png", noise(8, 8))
+    put(folder / "b.png", noise(8, 6))
+    with pytest.raises(ValueError, match=r"cannot crop 7×7 out of .*b.png, which is 8×6 \(crop at most 6"):
+        load(str(folder), crop=7)
+
+
+@pytest.mark.parametrize(
+    ("size", "target", "part"),
+    [
+        ((8, 8), 4, np.s_[:, :]),
+        ((8, 8), (8, 8), np.s_[:, :]),
+        ((9, 5), 5, np.s_[2:7, :]),  # of the right size: not blurred
+        ((8, 5), 4, np.s_[1:6, :]),
+        ((6, 12), (4, 4), np.s_[:, 3:9]),
+        ((12, 12), (3, 6), np.s_[3:9, :]),
+        ((12, 12), (6, 3), np.s_[:, 3:9]),
+        ((4, 8), 8, np.s_[:, 2:6]),  # enlarged
+        ((30, 20), (3, 2), np.s_[:, :]),
+    ],
+)
+def test_resizing_keeps_the_aspect_ratio(
+    folder: Path, size: tuple[int, int], target: int | tuple[int, int], part: tuple[slice, slice]
+) -> None:
+    pixels = noise(*size, 3)
+    put(folder / "a.png", pixels)
+    height, width = (target, target) if isinstance(target, int) else target
+    expected = resized(pixels[part], height, width)
+    assert abs(only(folder, image_size=target) - expected).max() <= 1
+    if pixels[part].shape[:2] == (height, width):
+        assert np.array_equal(only(folder, image_size=target), pixels[part])
+
+
+def test_crop_comes_before_resize(folder: Path) -> None:
+    put(folder / "a.png", pixels := noise(20, 16, 3))
+    assert abs(only(folder, crop=8, image_size=4) - resized(pixels[6:14, 4:12], 4, 4)).max() <= 1
+
+
+@pytest.mark.parametrize("wrong", [0, -1, (4,), (4, 4, 3), (4, 0)])
+def test_impossible_sizes(folder: Path, wrong: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="image_size must be one positive number, or height and width"):
+        load(str(folder), image_size=wrong)
+    with pytest.raises(ValueError, match="crop must be positive"):
+        load(str(folder), crop=0)

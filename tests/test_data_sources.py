@@ -1,0 +1,62 @@
+"""What a user may name as data, and where data lie."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from image_files import GREYS, put
+from image_files import root as root
+
+from scorefield.data import folder_of, load
+
+# ---------------------------------------------------------------- places
+
+
+def test_data_lie_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert folder_of("mnist") == tmp_path / "data" / "mnist"
+    monkeypatch.setenv("SCOREFIELD_DATA", "~/sets")
+    assert folder_of("mnist") == Path.home() / "sets" / "mnist"
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x"),
+        ("linux", {}, "/home/me/.cache"),
+        ("darwin", {"XDG_CACHE_HOME": "/x"}, "/home/me/Library/Caches"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local"),
+    ],
+)
+def test_or_else_in_the_users_cache(
+    monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str], expected: str
+) -> None:
+    for name in ("SCOREFIELD_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/me")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert folder_of("inception") == Path(expected) / "scorefield" / "inception"
+
+
+# ---------------------------------------------------------------- sources that are none
+
+
+@pytest.mark.parametrize("source", ["mnsit", "/no/such/folder", "missing.npy", "", "imagenet:train"])
+def test_what_is_not_there(source: str) -> None:
+    with pytest.raises(ValueError, match=r"does not exist .*mnist\[:test\], cifar10\[:test\], celeba\[:valid\|test\]"):
+        load(source)
+
+
+def test_what_is_not_understood(tmp_path: Path) -> None:
+    path = put(tmp_path / "single.png", GREYS)
+    with pytest.raises(ValueError, match=r"is neither .*a folder of images; or an .npy or .npz file"):
+        load(str(path))
+
+
+@pytest.mark.parametrize("source", ["mnist:valid", "cifar10:", "celeba:training"])
+def test_parts_that_a_set_does_not_have(source: str) -> None:
+    with pytest.raises(ValueError, match=r"has no part .*choose from train, "):
+        load(source)

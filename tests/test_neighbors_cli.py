@@ -1,0 +1,62 @@
+"""neighbors, with a small random network in Inception's place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_evaluation import dots, numbers_of
+from small_evaluation import small as small
+
+from scorefield.cli import main
+
+
+@pytest.mark.parametrize("space", ["pixel", "inception"])
+def test_planted_copies_raise_the_alarm(space: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training, samples = dots(300, 6), dots(40, 7)
+    samples[5] = training[123]
+    samples[9] = training[4, :, ::-1]  # mirrored
+    np.save(tmp_path / "training.npy", training)
+    np.save(tmp_path / "samples.npy", samples)
+    np.save(tmp_path / "others.npy", dots(40, 8))
+    call = ["--data", str(tmp_path / "training.npy"), "--space", space, "-n", "40", "--out", str(tmp_path / "n.png")]
+    main(["neighbors", str(tmp_path / "samples.npy"), *call, "--json", str(tmp_path / "n.json")])
+    report = numbers_of(tmp_path / "n.json")
+    assert report["alarm"]
+    found = {each["sample"]: each["training_image"] for each in report["copies"]}
+    assert (found[5], found[9]) == (123, 4)
+    assert "ALARM" in capsys.readouterr().out
+    main(["neighbors", str(tmp_path / "others.npy"), *call, "--json", str(tmp_path / "n.json")])
+    assert not numbers_of(tmp_path / "n.json")["alarm"]
+    assert "no sign of memorisation" in capsys.readouterr().out
+    main(["neighbors", str(tmp_path / "samples.npy"), *call, "--no-flips", "--json", str(tmp_path / "n.json")])
+    assert [each["sample"] for each in numbers_of(tmp_path / "n.json")["copies"]] == [5]
+
+
+def test_the_picture_of_neighbors(tmp_path: Path) -> None:
+    training = dots(30, 6)
+    np.save(tmp_path / "training.npy", training)
+    np.save(tmp_path / "samples.npy", training[[7, 2]])
+    call = ["--data", str(tmp_path / "training.npy"), "--out", str(tmp_path / "n.png")]
+    main(["neighbors", str(tmp_path / "samples.npy"), *call])
+    with Image.open(tmp_path / "n.png") as opened:
+        picture = np.asarray(opened)
+    zoom = picture.shape[1] // (12 + 2 + 10 * 10 + 2)
+    small = picture[::zoom, ::zoom]
+    assert small.shape == (22, 116, 3)
+    assert (small[:, 12:14] == (220, 20, 20)).all()
+    for row, number in ((2, 7), (12, 2)):
+        assert np.array_equal(small[row : row + 8, 2:10, 0], training[number])
+        assert np.array_equal(small[row : row + 8, 16:24, 0], training[number])
+
+
+def test_neighbors_of_another_size_in_inception_space(tmp_path: Path) -> None:
+    np.save(tmp_path / "training.npy", dots(60, 6))
+    np.save(tmp_path / "samples.npy", dots(5, 7, (9, 11, 3)))
+    call = ["--data", str(tmp_path / "training.npy"), "--out", str(tmp_path / "n.png"), "--space", "inception"]
+    main(["neighbors", str(tmp_path / "samples.npy"), *call])
+    with Image.open(tmp_path / "n.png") as picture:  # a sample, the line, ten neighbours of its size
+        zoom = picture.height // (5 * 11 + 2)
+        assert picture.size == ((15 + 2 + 10 * 13 + 2) * zoom, (5 * 11 + 2) * zoom)

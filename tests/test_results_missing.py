@@ -1,0 +1,56 @@
+"""The results page is silent about nothing that is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from made_up_reports import fake, made, row_of
+
+from scorefield.experiments.paper import DATA_SETS
+
+
+def test_missing_reports_are_named_with_the_commands_that_make_them(tmp_path: Path) -> None:
+    fake(tmp_path / "docs" / "results", "mnist", seed=0)
+    text = made(tmp_path / "docs")
+    assert "Not measured yet: mnist-small, mnist-baseline." in text
+    for name, n in (("mnist-small", 10_000), ("mnist-baseline", 10_000), ("cifar10-baseline", 50_000)):
+        line = f"scorefield train {name} --out runs/{name} && scorefield report runs/{name} -n {n} "
+        assert f"{line}--out docs/results/{name}\n" in text
+    for name, n in (("cifar10", 50_000), ("celeba", 10_000)):  # selected by FID, appendix B.2
+        line = f"scorefield train {name} --out runs/{name} && scorefield select runs/{name} && scorefield report "
+        assert f"{line}runs/{name}/best -n {n} --out docs/results/{name}\n" in text
+    assert "Figure 7" not in text
+    assert "Table 1" not in text
+
+
+def test_missing_parts_are_named(tmp_path: Path) -> None:
+    changes = {"stages": None, "numbers": None, "digits": None, "training": None}
+    fake(tmp_path / "docs" / "results", "mnist", seed=0, **changes)
+    text = made(tmp_path / "docs")
+    command = "scorefield report runs/mnist --out docs/results/mnist -n 5000 --parts"
+    assert f"not measured yet: `{command} stages`" in text
+    assert f"not measured yet: `{command} numbers`" in text
+    assert "losses.png" not in text
+    assert "FID" not in text
+
+
+def test_no_report_at_all(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    assert made(tmp_path / "docs").count("Not measured yet") == len(DATA_SETS)
+
+
+def test_null_is_a_dash(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "cifar10", seed=0, digits=None)
+    report["numbers"]["plain"] |= {"fid": None, "kid": None, "precision": None}
+    report["numbers"]["denoised"] |= {"kid_standard_error": None, "inception_score": 8.125}
+    report["numbers"]["denoised"] |= {"inception_score_deviation": None}
+    report["numbers"]["loss"] = report["numbers"]["loss_per_level"][0] = None
+    report["neighbors"]["neighbors"]["ratio"]["0.5"] = None
+    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    assert row_of(text, "FID")[1:] == ["25.32", "–"]
+    assert row_of(text, "KID, denoised")[2] == (f"{report['numbers']['denoised']['kid']:.5f} ± – (n = 4,000 and 3,000)")
+    assert row_of(text, "**NCSN, denoised (ours)**")[1] == "8.12 ± – (n = 5,000)"
+    assert "is – times theirs" in text

@@ -1,0 +1,110 @@
+"""The results page: other data sets and models, and the commands that train them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_reports import fake, made, row_of
+
+from scorefield.cli import training
+from scorefield.experiments.paper import TABLE_1
+from scorefield.experiments.results import train_command
+from scorefield.recipes import RECIPES
+
+# ---------------------------------------------------------------- other data sets
+
+
+def test_cifar10_stands_in_the_papers_table(tmp_path: Path) -> None:
+    report = fake(tmp_path / "docs" / "results", "cifar10", seed=4, digits=None)
+    for kind in ("plain", "denoised"):
+        report["numbers"][kind] |= {"inception_score": 8.125, "inception_score_deviation": 0.0625}
+    (tmp_path / "docs" / "results" / "cifar10" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    plain, denoised = report["numbers"]["plain"], report["numbers"]["denoised"]
+    assert row_of(text, "FID") == ["FID", "25.32", f"{plain['fid']:.2f} (n = 5,000)"]
+    assert row_of(text, "FID, denoised") == ["FID, denoised", "–", f"{denoised['fid']:.2f} (n = 5,000)"]
+    assert row_of(text, "Inception score")[1:] == ["8.87 ± .12", "8.12 ± 0.06 (n = 5,000)"]
+    assert row_of(text, "NCSN (CIFAR-10, unconditional, the paper)")[1:] == ["8.87 ± .12", "25.32"]
+    assert row_of(text, "ProgressiveGAN (CIFAR-10, unconditional, the paper)")[1:] == ["8.80 ± .05", "–"]
+    assert row_of(text, "**NCSN, denoised (ours)**")[2] == f"{denoised['fid']:.2f} (n = 5,000)"
+    assert "Figure 5 (c), Figure 13" in text
+    assert "accepted as digits" not in text
+
+
+def test_the_papers_table() -> None:
+    """Its best rows, as the text of the paper names them."""
+    assert [len(rows) for rows in TABLE_1.values()] == [8, 3]
+    every = [row for rows in TABLE_1.values() for row in rows]
+    best = {row.model: (row.inception, row.fid) for row in every}
+    assert best["NCSN"] == ("8.87 ± .12", "25.32")
+    assert min(TABLE_1["CIFAR-10, unconditional"], key=lambda row: float(row.fid or "inf")).model == "MoLM"
+    assert max(every, key=lambda row: float(row.inception.split()[0])) == ("BigGAN", "9.22", "14.73")
+
+
+def test_a_data_set_that_the_paper_does_not_have(tmp_path: Path) -> None:
+    report = fake(tmp_path / "docs" / "results", "faces-large", seed=4, digits=None)
+    text = made(tmp_path / "docs")
+    assert "## faces\n" in text
+    assert 'src="results/faces-large/samples.png"' in text
+    assert f"{report['numbers']['plain']['fid']:.2f} (n = 5,000)" in text
+    section = text.partition("## faces\n")[2]
+    assert "Not measured yet" not in section  # there is no recipe of that name
+    assert "train faces" not in section
+    fake(tmp_path / "docs" / "results", "dogs", seed=5, digits=None)
+    section = made(tmp_path / "docs").partition("## dogs\n")[2].partition("\n## ")[0]
+    assert "Figure" not in section
+    assert section.count("| **Not in the paper**: ") == 5
+
+
+# ---------------------------------------------------------------- commands
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        *RECIPES.values(),
+        replace(RECIPES["mnist"], ema=0.999, steps=1000),
+        replace(RECIPES["cifar10"], flip=False, dequantise=False, data="my_images"),
+        replace(RECIPES["tiny"], image_size=None),
+    ],
+)
+def test_the_train_command_makes_the_recipe(recipe: Any) -> None:  # noqa: ANN401
+    words = train_command(asdict(recipe)).split()
+    assert words[:2] == ["scorefield", "train"]
+    assert training._parsed(words[2], RECIPES[words[2]], words[3:]).recipe == recipe
+
+
+def test_the_train_command_trains_as_long_as_the_model_was_and_no_more(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "mnist-small", seed=0)
+    report["model"]["step"] = 16_501
+    report["model"]["recipe"] |= {"checkpoint_every": 25_000, "evaluate_every": 2_500, "log_every": 7, "previews": 64}
+    report["model"]["recipe"] |= {"preview_steps": 3}
+    (folder / "mnist-small" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    assert "scorefield train mnist-small --steps 16501 --out runs/mnist-small\n# 16,501 iterations" in text
+
+
+def test_a_model_that_was_selected_is_of_a_run_to_its_end(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "cifar10", seed=0, digits=None)
+    report["model"]["step"] = 145_000
+    report["command"] = "scorefield report runs/cifar10/best --out docs/results/cifar10 -n 5000"
+    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    assert "scorefield train cifar10 --out runs/cifar10\n# 145,000 iterations of" in text
+    assert "\nscorefield select runs/cifar10\nscorefield report runs/cifar10/best --out" in text
+
+
+def test_an_imported_model_has_no_train_command(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "cifar10", seed=0, digits=None, training=None)
+    report["model"] |= {"step": 0, "imported_from": "checkpoint_200000.pth"}
+    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    assert "```sh\n# imported from checkpoint_200000.pth\nscorefield report runs/cifar10 --out" in text
+    assert "scorefield train cifar10 " not in text

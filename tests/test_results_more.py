@@ -115,3 +115,12 @@ def test_raw_weights_stand_beside_the_averaged_ones(tmp_path: Path) -> None:
         fake(tmp_path / "results", name, seed=seed, digits=None)
     text = made(tmp_path)
     assert "| NCSN | NCSN, raw weights |" in text
+
+
+def test_images_that_must_not_be_published_are_not_shown(tmp_path: Path) -> None:
+    fake(tmp_path / "results", "celeba", seed=1, digits=None)
+    text = made(tmp_path)
+    assert "results/celeba/samples.png" in text
+    assert "results/celeba/neighbors" not in text
+    assert "which its terms keep out" in cells(text, "Figure 9")[1]
+    assert "0 of 1,000 samples are copies" in cells(text, "Figure 9")[1]

@@ -41,8 +41,8 @@ COPIES = 1000
 """Samples of which it is told whether they are copies, and by which settings of the sampler are compared, at most."""
 COMPLETED = 10
 """Images that are completed, for each shape of the hole."""
-KEPT_OUT = ("celeba",)
-"""Data whose own images are not to be published: of these only what a completion needs is shown."""
+KEPT_OUT = "celeba"
+"""Data of such a name have images that are not to be published: only what a completion needs of them is shown."""
 
 
 def about(model: Model) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class Work:
         for name, file in zip(MASKS, made["files"], strict=True):
             known, what = masks_for(images, name), f"completing, {name}"
             found = complete(model, images, known, self.how, batch_size=size, track=self.track, what=what)
-            sheet = picture(found, images, known, originals=model.recipe.data not in KEPT_OUT)
+            sheet = picture(found, images, known, originals=KEPT_OUT not in name_alone(model.recipe.data))
             save_png(self.out / file, sheet, zoom=zoom_for(sheet, target=900))
             made["masks"][name] = judged(found, images, known, model.sigmas[-1].item())
         return made

@@ -63,6 +63,8 @@ class DataSet:
     inception: str | None = None
     fid: str | None = None
     remark: str = ""
+    kept_out: bool = False
+    """Whether its own images are not to be published (CelebA's terms), nor pictures that show them beside samples."""
     selected: bool = False
     """Whether the paper takes the checkpoint with the smallest FID of 1,000 samples, not the last (appendix B.2)."""
 
@@ -157,6 +159,7 @@ DATA_SETS = (
         "celeba",
         "CelebA",
         _exhibits("b", "Figure 12", "Figures 4, 14 and 15", "Figures 6 and 16"),
+        kept_out=True,
         reports=("", "-raw", "-baseline"),
         remark=f"The paper has no numbers here: {OMITTED}",
         selected=True,

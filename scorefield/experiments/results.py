@@ -199,7 +199,10 @@ def _pictures(data_set: DataSet, mine: Reports, place: str) -> str:
         else:
             words = tables.caption(exhibit, mine[name])
             by = f"`{_command(mine[name], exhibit.part)}`: {_took(mine[name], exhibit.part)}"
-            ours = f'<img src="{place}/{name}/{exhibit.picture}" width="{WIDTH}"><br>{words}<br><sub>{by}</sub>'
+            image = f'<img src="{place}/{name}/{exhibit.picture}" width="{WIDTH}">'
+            if data_set.kept_out and exhibit.part == "neighbors":
+                image = f"(the picture would show images of {data_set.title}, which its terms keep out)"
+            ours = f"{image}<br>{words}<br><sub>{by}</sub>"
         rows.append(f"| **{exhibit.where}**: {exhibit.shows} | {ours} |")
     return "\n".join(rows) + "\n"
 

@@ -124,12 +124,17 @@ def occluded(original: np.ndarray, known: np.ndarray) -> np.ndarray:
     return np.where(known[..., None], original, np.uint8(128))
 
 
+def completion_row(completions: np.ndarray, original: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """The image as far as it is known, its completions (N, H, W, C), and itself, side by side."""
+    row = np.concatenate([occluded(original, known)[None], completions, original[None]])
+    return grid(row, columns=len(row))
+
+
 def save_completions(path: Path, completions: np.ndarray, original: np.ndarray, known: np.ndarray) -> None:
     """A PNG with a row of images (H, W, C): the original as far as it is known (H, W), the completions, the original;
     or an .npy of the completions."""
     if path.suffix.lower() == ".npy":
         save_npy(path, completions)
         return
-    row = np.concatenate([occluded(original, known)[None], completions, original[None]])
-    sheet = grid(row, columns=len(row))
+    sheet = completion_row(completions, original, known)
     save_png(path, sheet, zoom=zoom_for(sheet, target=900))

@@ -19,12 +19,10 @@ from web_live import RECIPE, SHAPE, Live, inpaint, opened, picture, tiny_server
 from scorefield.checkpoint import load
 from scorefield.cli import main
 from scorefield.data import pictures
-from scorefield.distributions import GaussianMixture
 from scorefield.experiments.demo import DIGIT
 from scorefield.generate import drawn, kept_steps
 from scorefield.images import grid, to_bytes
-from scorefield.noise import SampleNoise, geometric, sample_seeds
-from scorefield.samplers import annealed_langevin, langevin, last
+from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
 from scorefield.web.models import Card
@@ -43,7 +41,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def test_models_are_described_without_being_loaded(live: Live) -> None:
     answer = live.client.get("/api/models").json()
     found = {model["name"]: model for model in answer["models"]}
-    assert list(found) == ["tiny", "coloured"]
+    assert list(found) == ["coloured", "tiny"]  # what was given first
     model, tiny = load("tiny"), found["tiny"]
     assert tiny["shape"] == [1, 12, 10]
     assert tiny["sigmas"] == model.sigmas.tolist()
@@ -268,37 +266,11 @@ def test_an_image_is_turned_as_its_exif_says(live: Live) -> None:
     assert one == two
 
 
-# ---------------------------------------------------------------- the playground
-
-
-@pytest.mark.parametrize("method", ["langevin", "annealed"])
-def test_the_playgrounds_points_are_the_samplers(live: Live, method: str) -> None:
-    means, weights = [[-5.0, 0.0], [5.0, 2.5]], [1.0, 3.0]
-    settings = {"means": means, "weights": weights, "method": method, "n": 50, "steps": 40, "levels": 3, "seed": 2}
-    found = live.events(live.start("playground", **settings))
-    frames = [values for name, values in found if name == "frame"]
-    noise = SampleNoise(sample_seeds(2, range(50)))
-    x = 8 * (2 * noise.rand_like(torch.empty(50, 2)) - 1)
-    score = GaussianMixture(means, 0.0, weights).score
-    assert frames[0]["points"] == x.double().numpy().round(3).tolist()
-    if method == "langevin":
-        states = langevin(score, x, 1.0, step_size=0.1, steps=40, randn_like=noise.randn_like)
-    else:
-        sigmas = geometric(20.0, 1.0, 3)
-        states = annealed_langevin(score, x, sigmas, step_size=0.1, steps=40, randn_like=noise.randn_like)
-    assert frames[-1]["points"] == last(states).double().numpy().round(3).tolist()
-    assert len(frames) <= 60
-    status = found[-1][1]
-    assert (status["state"], status["total"]) == ("done", 40 if method == "langevin" else 120)
-    assert live.client.get(f"/api/jobs/{status['job']}/grid.png").status_code == 404
-
-
-def test_the_score_field(live: Live) -> None:
-    means, weights = [[-5.0, 0.0], [5.0, 2.5], [0, 8]], [1.0, 3.0, 2]
-    answer = live.post("field", means=means, weights=weights, sigma=2.0, points=5).json()
-    x, mixture = torch.tensor(answer["x"]), GaussianMixture(means, 0.0, weights)
-    assert x.shape == (25, 2)
-    assert x.abs().max() == 8
-    assert torch.equal(torch.tensor(answer["score"]), mixture.score(x, 2.0))
-    assert torch.equal(torch.tensor(answer["log_prob"]), mixture.log_prob(x, 2.0))
-    assert len(live.post("field").json()["x"]) == 24**2
+def test_the_animation_of_completions_shows_what_was_given(live: Live) -> None:
+    job = inpaint(live, example="9", mask="left", n=3, steps=2).json()["job"]
+    live.end(job)
+    with Image.open(io.BytesIO(live.client.get(f"/api/jobs/{job}/annealing.gif").content)) as film:
+        zoom = film.height // (SHAPE[1] + 4)
+        assert film.size == (zoom * (5 * (SHAPE[2] + 2) + 2), zoom * (SHAPE[1] + 4))
+        given = np.asarray(film.convert("L"))[::zoom, ::zoom][2 : 2 + SHAPE[1], 2 : 2 + SHAPE[2]]
+    assert (given[:, : SHAPE[2] // 2] == 128).all()

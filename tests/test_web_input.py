@@ -25,10 +25,10 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 SAMPLE: list[tuple[dict[str, Any], int, str]] = [
-    ({}, 422, "model is missing (one of tiny"),
+    ({}, 422, "model is missing (one of coloured, tiny"),
     ({"model": 7}, 422, "model must be text"),
-    ({"model": "huge"}, 404, "there are tiny, coloured"),
-    ({"model": "../tiny"}, 404, "there are tiny"),
+    ({"model": "huge"}, 404, "there are coloured, tiny"),
+    ({"model": "../tiny"}, 404, "there are coloured, tiny"),
     ({"n": "4"}, 422, "n must be a whole number"),
     ({"n": 4.0}, 422, "n must be a whole number"),
     ({"n": True}, 422, "n must be a whole number; got true"),

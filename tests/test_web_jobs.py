@@ -24,7 +24,7 @@ from web_live import (
 
 from scorefield.checkpoint import load
 from scorefield.generate import drawn
-from scorefield.web import api
+from scorefield.web import events
 from scorefield.web.jobs import Job
 
 
@@ -165,7 +165,7 @@ def test_looking_at_a_stream_is_not_listening(live: Live) -> None:
 
 
 def test_a_stream_with_nothing_to_tell_shows_that_it_lives(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(events, "HEARTBEAT", 0.1)
     with live.busy():
         job = live.start(n=1, steps=1)
         with live.client.stream("GET", f"/api/jobs/{job}/events") as stream:

@@ -23,6 +23,7 @@ from web_live import (
     events_in,
     serving,
     tiny_model,
+    tiny_run,
     work_folder,
 )
 
@@ -74,7 +75,7 @@ def test_the_monitor_shows_a_run(live: Live, folder: Path) -> None:
 
 def test_a_runs_model_is_served_and_names_are_made_unique(live: Live, folder: Path) -> None:
     models = {model["name"]: model for model in live.client.get("/api/models").json()["models"]}
-    assert list(models) == ["tiny", "my run", "my run-2"]
+    assert list(models) == ["my run", "my run-2", "tiny"]
     assert models["my run"]["trained"] == 6
     assert models["my run-2"]["trained"] == 1234
     job = live.post("sample", model="my run", n=1).json()["job"]
@@ -109,7 +110,7 @@ def test_a_run_that_trains_is_followed(tmp_path: Path, folder: Path) -> None:
         assert live.client.get("/api/runs/young").json()["step"] == 4
         assert live.end(live.post("sample", model="young", n=1, steps=1).json()["job"])["state"] == "done"
         (run / "checkpoints" / "model-00000005.safetensors").write_bytes(b"damaged")
-        assert live.client.get("/api/models").json()["models"][1]["trained"] == 1234
+        assert live.client.get("/api/models").json()["models"][0]["trained"] == 1234
         (run / "recipe.json").unlink()
         assert live.client.get("/api/runs/young").status_code == 404
     finally:
@@ -135,11 +136,42 @@ def test_a_damaged_run_or_model_does_not_hide_the_others(folder: Path, tmp_path:
     try:
         states = {run["name"]: run["state"] for run in live.client.get("/api/runs").json()["runs"]}
         assert states == {"torn": "damaged", "my run": "done"}
+        torn = live.client.get("/api/runs/torn")
+        assert (torn.status_code, torn.json()["state"]) == (200, "damaged")
+        assert "recipe.json cannot be read" in torn.json()["error"]
     finally:
         live.stop()
     with pytest.raises((ValueError, KeyError)):
         load(broken)
     assert models._newest("broken", models.Place(str(broken), broken, shipped=False)) is None
+
+
+def test_a_run_is_awaited(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    live = Live(str(tmp_path / "runs" / "later"), str(tmp_path / "empty"))
+    try:
+        waiting = {"step": 0, "steps": 0, "state": "waiting"}
+        both = [{"name": "later", **waiting}, {"name": "empty", **waiting}]
+        assert live.client.get("/api/runs").json()["runs"] == both
+        assert [model["name"] for model in live.client.get("/api/models").json()["models"]] == ["tiny"]
+        tiny_run(tmp_path / "runs" / "later")
+        runs = live.client.get("/api/runs").json()["runs"]
+        assert {run["name"]: run["state"] for run in runs} == {"later": "done", "empty": "waiting"}
+        assert [model["name"] for model in live.client.get("/api/models").json()["models"]] == ["later", "tiny"]
+    finally:
+        live.stop()
+    for wrong in ("mnist-smal", str(tmp_path / "runs" / "model.safetensors"), str(tmp_path / "runs")):
+        with pytest.raises(SystemExit):
+            main(["serve", wrong, "--port", "0", "--no-open"])
+    said = capsys.readouterr().err
+    assert said.count("no shipped model of that name") == 2
+    assert "holds no training run and no model" in said
+
+
+def test_the_description_names_this_server(live: Live) -> None:
+    text = live.client.get("/api").text
+    assert f"curl -s 127.0.0.1:{live.port}/api/jobs/$job" in text
+    assert "localhost:7860" not in text
 
 
 # ---------------------------------------------------------------- starting and stopping
@@ -218,7 +250,10 @@ def test_others_are_let_in_with_a_warning(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scorefield.web.server.Server.run_until_stopped", lambda self, listening: None)
-    main(["serve", "--host", "0.0.0.0", "--port", "0", "--token", "open-sesame", "--no-open"])
+    monkeypatch.setattr("scorefield.cli.serve._own_address", lambda: "192.0.2.7")
+    main(["serve", "runs/later", "--host", "0.0.0.0", "--port", "0", "--token", "open-sesame", "--no-open"])
     said = capsys.readouterr().err
     assert "warning: all who can reach this machine" in said
     assert "/?token=open-sesame (stop it with Ctrl-C)" in said
+    assert re.search(r"from other machines: http://192.0.2.7:\d+/\?token=open-sesame", said)
+    assert "later: no training there yet; the page shows it as soon as it begins" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 from typing import Annotated
 
@@ -14,7 +15,9 @@ from scorefield.cli.app import app, say
 
 @app.command
 def serve(
-    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL|RUN")] = (),
+    models: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL|RUN", help_behavior_hint="")
+    ] = (),
     /,
     *,
     host: str = "127.0.0.1",
@@ -30,7 +33,8 @@ def serve(
     Example: scorefield serve runs/mine
 
     Args:
-        models: Run folders, which are also shown while they train, and model files. Shipped models are always there.
+        models: Run folders, which are also shown while they train, or will train, and model files. Shipped models are
+            always there.
         host: Where to listen. 127.0.0.1 is for this machine alone, 0.0.0.0 for all that can reach it, with --token.
         port: Where to listen; 0 takes one that is free.
         token: A password, without which nobody is served: letters, digits, - and _, at least 8.
@@ -45,16 +49,21 @@ def serve(
     pick_device(device)
     with bound(host, port) as listening:
         port = listening.getsockname()[1]
-        server = Server(application(models, host=host, port=port, token=token, device=device))
+        served = application(models, host=host, port=port, token=token, device=device)
+        for name in served.models.awaited:
+            say(f"{name}: no training there yet; the page shows it as soon as it begins")
         if not is_loopback(host):
             say(f"warning: all who can reach this machine at port {port}, and know the token, can use its models")
-        address = f"http://{_shown(host)}:{port}/" + (f"?token={token}" if token else "")
+        query = f"?token={token}" if token else ""
+        address = f"http://{_shown(host)}:{port}/{query}"
         say(f"scorefield is at {address} (stop it with Ctrl-C)")
+        if host == "0.0.0.0" and (own := _own_address()):
+            say(f"from other machines: http://{own}:{port}/{query}")
         if not no_open and _has_screen():
             import webbrowser
 
             webbrowser.open(address)
-        server.run_until_stopped(listening)
+        Server(served).run_until_stopped(listening)
     say("stopped")
 
 
@@ -71,6 +80,17 @@ def _check(host: str, port: int, token: str | None, *, loopback: bool) -> None:
 def _shown(host: str) -> str:
     """What to call the server in an address on this machine."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+
+
+def _own_address() -> str | None:
+    """What other machines on the network call this one; nothing is sent to find out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address of no machine
+        except OSError:  # no network
+            return None
+        name: str = probe.getsockname()[0]
+        return name
 
 
 def _has_screen() -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-import time
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,23 +14,21 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 from torch import Tensor
 
 from scorefield.data import pictures
-from scorefield.images import grid, png, save_completions, save_images
+from scorefield.images import completion_row, grid, png, save_completions, save_gif, save_images, zoom_for
 from scorefield.masks import NAMES, mask_of
 from scorefield.web import monitor, playground, sampling
-from scorefield.web.jobs import ENDED, Job, QueueFullError, Update, Worker
+from scorefield.web.events import Events
+from scorefield.web.jobs import Job, QueueFullError, Worker
 from scorefield.web.limits import Limits
 from scorefield.web.models import EXAMPLES, Card, Models
 from scorefield.web.requests import Fields, Upload, bad, malformed, read_form, read_json
 from scorefield.web.uploads import fitted, mask_in
 
-POLL, HEARTBEAT = 0.05, 10.0
-"""Seconds between two looks at a job that is listened to, and between two signs of life."""
 DECODERS = 2
 """Images that are decoded at once: each may take some hundred MB for a moment."""
 MAKERS = 2
@@ -145,7 +141,11 @@ class Api:
 
     async def events(self, request: Request) -> Response:
         job = self._job(request)
-        return Response(media_type=Events.media_type) if request.method == "HEAD" else Events(self, job)
+        return (
+            Response(media_type=Events.media_type)
+            if request.method == "HEAD"
+            else Events(self.worker, job, grace=self.limits.grace_seconds)
+        )
 
     def frame(self, request: Request) -> Response:
         frames = _images(self._job(request))
@@ -170,6 +170,9 @@ class Api:
             path = Path(folder) / name
             if name == "grid.png" and job.given:
                 save_completions(path, frames[-1], *job.given)
+            elif name == "annealing.gif" and job.given:
+                rows = [completion_row(frame, *job.given) for frame in frames]
+                save_gif(path, rows, zoom=zoom_for(rows[0]))
             else:
                 save_images(path, np.stack(frames if name == "annealing.gif" else frames[-1:], axis=1))
             content = path.read_bytes()
@@ -182,33 +185,16 @@ class Api:
             raise HTTPException(404, "no such job: it never was, or is forgotten since (start it again)")
         return job
 
-    async def stream(self, job: Job) -> AsyncIterator[bytes]:
-        """Server-Sent Events of a job: a status where it changed, each frame once; the end of the job ends them."""
-        sent, before, said = 0, None, time.monotonic()
-        yield b"retry: 1000\n\n"
-        while True:
-            status = self.worker.status(job)  # before the frames: when it tells of the end, they are all sent
-            for number, update in enumerate(job.frames[sent:], sent):
-                yield _event("frame", _frame(job, number, update))
-                sent = number + 1
-            if (now := (status["state"], status["position"], status["step"])) != before:
-                yield _event("status", status)
-                before, said = now, time.monotonic()
-            if status["state"] in ENDED:
-                return
-            if time.monotonic() - said > HEARTBEAT:
-                yield b": waiting\n\n"
-                said = time.monotonic()
-            await asyncio.sleep(POLL)
-
     # ---------------------------------------------------------------- training runs
 
     def runs(self, request: Request) -> Response:
-        found = monitor.runs_among(self.models.folders)
-        return JSONResponse({"runs": [_summary(name, run) for name, run in found.items()]})
+        found, waiting = monitor.runs_among(self.models.folders), self.models.awaited
+        later = [{"name": name, "step": 0, "steps": 0, "state": "waiting"} for name in waiting]
+        return JSONResponse({"runs": [*(_readable(monitor.summary, name, run) for name, run in found.items()), *later]})
 
     def run(self, request: Request) -> Response:
-        return JSONResponse(monitor.details(request.path_params["name"], self._run(request)))
+        name = request.path_params["name"]
+        return JSONResponse(_readable(monitor.details, name, self._run(request)))
 
     def run_samples(self, request: Request) -> Response:
         files = {str(step): file for step, file in monitor.sample_files(self._run(request)).items()}
@@ -223,51 +209,12 @@ class Api:
         return runs[request.path_params["name"]]
 
 
-class Events(StreamingResponse):
-    """A job's events. Where the last listener leaves before the end, and nobody comes back, the job is cancelled."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, api: Api, job: Job) -> None:
-        super().__init__(api.stream(job))
-        self._api, self._job = api, job
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        job, grace = self._job, self._api.limits.grace_seconds
-        job.listeners += 1
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            job.listeners -= 1
-            job.left = time.monotonic()
-            if not job.ended and not job.listeners:
-                asyncio.get_running_loop().call_later(grace, self._left_alone, job.left)
-
-    def _left_alone(self, since: float) -> None:
-        """Cancel the job if nobody has come since."""
-        if not self._job.listeners and self._job.left == since:
-            self._api.worker.cancel(self._job)
-
-
-def _summary(name: str, run: Path) -> dict[str, Any]:
-    """One that cannot be read must not hide the others."""
+def _readable(tell: Callable[[str, Path], dict[str, Any]], name: str, run: Path) -> dict[str, Any]:
+    """What is to be told of a run; one that cannot be read must not hide the others."""
     try:
-        return monitor.summary(name, run)
+        return tell(name, run)
     except (OSError, ValueError) as error:
         return {"name": name, "step": 0, "steps": 0, "state": "damaged", "error": str(error)}
-
-
-def _event(name: str, values: dict[str, Any]) -> bytes:
-    return f"event: {name}\ndata: {json.dumps(values)}\n\n".encode()
-
-
-def _frame(job: Job, number: int, update: Update) -> dict[str, Any]:
-    """A frame for JSON: the points themselves, or where its images are."""
-    assert update.frame is not None
-    values = {"frame": number, "step": update.step, "total": job.total, "sigma": update.sigma, "level": update.level}
-    if job.kind == "playground":
-        return {**values, "points": update.frame.astype(float).round(3).tolist()}
-    return {**values, "image": f"/api/jobs/{job.id}/frames/{number}.png"}
 
 
 def _images(job: Job) -> list[np.ndarray]:

@@ -68,19 +68,31 @@ class Card:
 
 
 def _places(given: Sequence[str]) -> dict[str, Place]:
-    """A name for each model, which is the last part of its path, with a number where that is taken."""
-    places = {name: Place(name, path, True) for name, path in shipped_models().items()}
+    """A name for each model, which is the last part of its path, with a number where that is taken.
+
+    Those given come first.
+    """
+    shipped = {name: Place(name, path, True) for name, path in shipped_models().items()}
+    places: dict[str, Place] = {}
     for each in dict.fromkeys(given):
-        path = find(each)
+        path = Path(each) if _awaited(Path(each)) else find(each)
+        if (known := next((name for name, place in shipped.items() if place.path == path), None)) is not None:
+            places[known] = shipped[known]
         if path in [place.path for place in places.values()]:
             continue
         name = stem = path.resolve().name.removesuffix(".safetensors") or "model"
         number = 1
-        while name in places:
+        while name in places or name in shipped:
             number += 1
             name = f"{stem}-{number}"
         places[name] = Place(each, path, False)
-    return places
+    return {**places, **shipped}
+
+
+def _awaited(path: Path) -> bool:
+    """Whether a run may begin there: a path without a suffix to nothing, or to an empty folder."""
+    empty = path.is_dir() and not any(path.iterdir())
+    return empty or (not path.exists() and not path.suffix and len(path.parts) > 1)
 
 
 class Models:
@@ -93,8 +105,13 @@ class Models:
         for place in self._places.values():  # what is no model is said before the server starts
             if place.path.is_file():
                 _card("", place, place.path)
-            elif not (place.path / "recipe.json").is_file() and not model_files(place.path):
+            elif not (_awaited(place.path) or (place.path / "recipe.json").is_file() or model_files(place.path)):
                 raise FileNotFoundError(f"{place.path} holds no training run and no model (name a run's folder)")
+
+    @property
+    def awaited(self) -> list[str]:
+        """Those of whose training nothing is to be seen yet."""
+        return [name for name, place in self._places.items() if _awaited(place.path)]
 
     @property
     def folders(self) -> dict[str, Path]:

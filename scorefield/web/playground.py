@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scorefield.distributions import GaussianMixture
@@ -14,11 +16,12 @@ from scorefield.experiments.fig3 import Settings
 from scorefield.experiments.output import EXTENT, HEAVY, LIGHT, WEIGHTS, grid
 from scorefield.generate import kept_steps
 from scorefield.noise import SampleNoise, geometric, sample_seeds
-from scorefield.samplers import State, annealed_langevin, langevin
+from scorefield.samplers import annealed_langevin, langevin
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
 from scorefield.web.requests import Fields, bad, in_bounds, malformed
 
+METHODS = ("langevin", "annealed", "both")
 MIXTURE = ("means", "weights")
 KNOWN = (*MIXTURE, "method", "n", "seed", "steps", "step_size", "sigma_max", "sigma_min", "levels")
 FIELD = (*MIXTURE, "sigma", "points")
@@ -57,11 +60,11 @@ def score_field(fields: Fields, limits: Limits) -> dict[str, Any]:
 
 
 def playground_job(fields: Fields, limits: Limits) -> Job:
-    """Points that move from a uniform start, by plain or by annealed Langevin dynamics."""
-    method = fields.choice("method", ("langevin", "annealed"), "annealed")
-    annealed = method == "annealed"
-    levels = fields.whole("levels", PAPER.levels, least=1, most=limits.levels) if annealed else 1
-    steps = PAPER.annealed_steps if annealed else PAPER.langevin_steps
+    """Points that move from a uniform start, by plain or by annealed Langevin dynamics, or by both side by side."""
+    method = fields.choice("method", METHODS, "annealed")
+    plain = method == "langevin"
+    levels = 1 if plain else fields.whole("levels", PAPER.levels, least=1, most=limits.levels)
+    steps = PAPER.langevin_steps if plain else PAPER.annealed_steps
     settings: dict[str, Any] = {
         **mixture_of(fields, limits),
         "method": method,
@@ -84,20 +87,24 @@ def playground_job(fields: Fields, limits: Limits) -> Job:
 
 
 def _states(settings: dict[str, Any], sigmas: Tensor, keep: set[int]) -> Iterator[Update]:
-    mixture = GaussianMixture(settings["means"], 0.0, settings["weights"])
-    noise = SampleNoise(sample_seeds(settings["seed"], range(settings["n"])))
-    start = EXTENT * (2 * noise.rand_like(torch.empty(settings["n"], 2)) - 1)
-    sampler: Any = annealed_langevin if settings["method"] == "annealed" else langevin
-    states: Iterator[State] = sampler(
-        mixture.score,
-        start,
-        sigmas if settings["method"] == "annealed" else settings["sigma_min"],
-        step_size=settings["step_size"],
-        steps=settings["steps"],
-        randn_like=noise.randn_like,
-    )
+    """The points after each step, (N, 2); of both methods (2, N, 2), plain Langevin dynamics first."""
+    method, steps = settings["method"], settings["steps"]
+    noises = [SampleNoise(sample_seeds(settings["seed"], range(settings["n"]))) for _ in range(2)]
+    start, same = (EXTENT * (2 * noise.rand_like(torch.empty(settings["n"], 2)) - 1) for noise in noises)
+    score = GaussianMixture(settings["means"], 0.0, settings["weights"]).score
+    walk: dict[str, Any] = {"step_size": settings["step_size"], "randn_like": noises[0].randn_like}
+    states = {"langevin": langevin(score, start, settings["sigma_min"], steps=steps * len(sigmas), **walk)}
+    walk["randn_like"] = noises[1].randn_like
+    states["annealed"] = annealed_langevin(score, same, sigmas, steps=steps, **walk)
+    chosen = list(states.values()) if method == "both" else [states[method]]
     levels = sigmas.tolist()
-    yield Update(0, levels[0], 1, start.numpy())
-    for state in states:
-        level = (state.step - 1) // settings["steps"]
-        yield Update(state.step, levels[level], level + 1, state.x.numpy() if state.step in keep else None)
+
+    def frame(xs: Sequence[Tensor]) -> NDArray[np.float32]:
+        return torch.stack(list(xs)).numpy() if method == "both" else xs[0].numpy()
+
+    yield Update(0, levels[0], 1, frame([start, same]))
+    for each in zip(*chosen, strict=True):
+        step = each[0].step
+        level = (step - 1) // steps
+        kept = frame([state.x for state in each]) if step in keep else None
+        yield Update(step, levels[level], level + 1, kept)

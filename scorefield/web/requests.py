@@ -29,7 +29,7 @@ def malformed(message: str) -> HTTPException:
     return HTTPException(422, message)
 
 
-async def _body(request: Request, most: int) -> bytes:
+async def _body(request: Request, most: int, cure: str) -> bytes:
     """The request's body, of which never more than is allowed is kept."""
     chunks, size = [], 0
     async for chunk in request.stream():
@@ -39,14 +39,14 @@ async def _body(request: Request, most: int) -> bytes:
         elif size > PATIENCE * most:
             break
     if size > most:
-        raise HTTPException(413, f"the request is too large: at most {most:,} bytes (make the image smaller)")
+        raise HTTPException(413, f"the request is too large: at most {most:,} bytes ({cure})")
     return b"".join(chunks)
 
 
 async def read_json(request: Request, limits: Limits) -> Mapping[str, Any]:
     """The object that a request's body holds."""
     try:
-        values = json.loads(await _body(request, limits.json_bytes), parse_constant=_no_number)
+        values = json.loads(await _body(request, limits.json_bytes, "send less"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise malformed(f"the body is no JSON: {error} (send an object, as /api describes)") from error
     if not isinstance(values, dict):
@@ -69,7 +69,7 @@ async def read_form(request: Request, limits: Limits) -> tuple[dict[str, str], d
     """The fields and the files of a form."""
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise malformed("the body must be a form with the content type multipart/form-data (as /api describes)")
-    body = await _body(request, limits.upload_bytes)
+    body = await _body(request, limits.upload_bytes, "make the image smaller")
 
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import html
 import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -25,6 +26,8 @@ from scorefield.web.limits import Limits
 from scorefield.web.models import Models
 from scorefield.web.security import Guard, hosts_of
 
+EXAMPLE = "localhost:7860"
+"""The server's name in the description of the API."""
 PAGE = Path(__file__).parent / "page"
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -35,10 +38,11 @@ TYPES = {
 
 
 class Served(NamedTuple):
-    """An application and its worker."""
+    """An application, its worker and its models."""
 
     app: Guard
     worker: Worker
+    models: Models
 
 
 def application(
@@ -66,7 +70,7 @@ def application(
         lifespan=life,
     )
     inner.router.redirect_slashes = False
-    return Served(Guard(inner, hosts=hosts_of(host, port), token=token, port=port), worker)
+    return Served(Guard(inner, hosts=hosts_of(host, port), token=token, port=port), worker, models)
 
 
 def _pages() -> list[Route]:
@@ -82,7 +86,10 @@ def _pages() -> list[Route]:
         return sent("index.html")
 
     def description(request: Request) -> Response:
-        return sent("api.html")
+        """Its examples are for this server."""
+        text = table["api.html"].read_text(encoding="utf-8")
+        host = html.escape(request.headers.get("host", EXAMPLE))
+        return Response(text.replace(EXAMPLE, host), media_type=TYPES[".html"])
 
     def static(request: Request) -> Response:
         return sent(request.path_params["name"])

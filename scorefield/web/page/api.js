@@ -18,6 +18,7 @@ const sleep = (ms, signal) => new Promise((resolve, reject) => {
   signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
 });
 
+export const GONE = "The server does not answer.";
 let watching = false;
 
 /** The server does not answer: say so, and look for it until it does. */
@@ -25,7 +26,7 @@ async function gone() {
   if (watching) return;
   watching = true;
   const notice = document.querySelector("#gone");
-  notice.textContent = "The server does not answer. Start it again with “scorefield serve”; this page finds it by itself.";
+  notice.textContent = `${GONE} Start it again with “scorefield serve”; this page finds it by itself.`;
   notice.hidden = false;
   for (;;) {
     await sleep(2000);
@@ -43,7 +44,7 @@ async function request(path, options) {
   } catch (error) {
     if (options?.signal?.aborted) throw error;
     gone();
-    throw new ApiError("The server does not answer.", 0);
+    throw new ApiError(GONE, 0);
   }
   if (answer.ok) return answer;
   let words;
@@ -62,43 +63,56 @@ export const post = async (path, body, signal) => {
   return request(path, { method: "POST", headers, body: form ? body : JSON.stringify(body), signal });
 };
 
+const PATIENCE = 5; // seconds between two tries at a full queue, at most
 const ENDS = ["done", "cancelled", "failed"];
 
 /**
  * Asks for a job and follows it to its end; returns its last status.
  *
- * A full queue is asked again after the time that it names, and `onWait(seconds)` is called as they pass. Aborting the
- * signal cancels the job, wherever it is.
+ * A full queue is asked again after the time that it names, or sooner, and `onWait(seconds)` is called as they pass.
+ * Aborting the signal cancels the job, wherever it is. `again` is the name of a job that may be there already: it is
+ * followed instead, unless it came to nothing. `onJob` is told the job's name.
  */
-export async function runJob(path, body, { onStatus, onFrame, onWait, signal }) {
-  let job;
-  for (;;) {
+export async function runJob(path, body, { onStatus, onFrame, onWait, onJob, signal, again }) {
+  let job = again && (await useful(again)) ? again : null;
+  while (!job) {
     try {
       // not aborted in flight: a job that was just made must be known to be cancelled
       job = (await (await post(path, body)).json()).job;
-      break;
     } catch (error) {
       if (error.status !== 429 && error.status !== 503) throw error;
-      for (let left = Math.ceil(error.retryAfter || 5); left > 0; left--) {
+      for (let left = Math.min(PATIENCE, Math.ceil(error.retryAfter || 5)); left > 0; left--) {
         onWait?.(left, error.message);
         await sleep(1000, signal);
       }
     }
   }
-  const cancel = () => request(`/api/jobs/${job}`, { method: "DELETE" }).catch(() => {});
+  onJob?.(job);
+  const lost = new AbortController(); // where it cannot even be cancelled
+  const cancel = () => request(`/api/jobs/${job}`, { method: "DELETE" }).catch((error) => lost.abort(error));
   if (signal.aborted) cancel();
   signal.addEventListener("abort", cancel, { once: true });
   try {
-    return await follow(job, onStatus, onFrame);
+    return await follow(job, onStatus, onFrame, lost.signal);
   } finally {
     signal.removeEventListener("abort", cancel);
   }
 }
 
+/** Whether the server still has that job, and it came to something or may yet. */
+async function useful(job) {
+  try {
+    return ["queued", "running", "done"].includes((await get(`/api/jobs/${job}`)).state);
+  } catch {
+    return false;
+  }
+}
+
 /** A job's events until it ends. A broken connection is made again, and frames that come twice are passed over. */
-function follow(job, onStatus, onFrame) {
+function follow(job, onStatus, onFrame, lost) {
   return new Promise((resolve, reject) => {
     let stream, seen = 0, broken = 0;
+    lost.addEventListener("abort", () => { close(); reject(lost.reason); });
     const leave = () => stream.close();
     const back = (event) => { if (event.persisted) connect(); }; // the page was kept while another one was shown
     const close = () => {

@@ -33,7 +33,7 @@ function logTicks(low, high) {
 
 export class Chart {
   constructor(place, { height = 260, log = false, zero = false, label }) {
-    Object.assign(this, { place, height, log, zero, label, lines: [], off: new Set(), at: null });
+    Object.assign(this, { place, height, log, zero, label, lines: [], off: new Set(), at: null, empty: "Nothing measured yet" });
     this.svg = shape("svg", { class: "plot", role: "img", tabindex: 0, "aria-label": label });
     this.legend = make("div", { className: "legend" });
     place.append(this.svg, this.legend);
@@ -71,7 +71,7 @@ export class Chart {
     const usable = (y) => y != null && Number.isFinite(y) && (!this.log || y > 0);
     const values = this.visible.flatMap(({ points }) => points.map(([, y]) => y)).filter(usable);
     if (!values.length) {
-      svg.append(shape("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "Nothing measured yet"));
+      svg.append(shape("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, this.empty));
       this.drawLegend();
       return;
     }
@@ -86,7 +86,8 @@ export class Chart {
       svg.append(shape("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
       svg.append(shape("text", { x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, digits(value)));
     }
-    for (const step of ticks(first, last, width > 440 ? 5 : 3).filter(Number.isInteger)) {
+    const marks = ticks(first, last, width > 440 ? 5 : 3).filter(Number.isInteger);
+    for (const step of marks) {
       svg.append(shape("text", { x: Math.min(this.x(step), width - RIGHT - 10), y: height - 6, "text-anchor": "middle" }, count(step)));
     }
     for (const { points, colour } of this.visible) {
@@ -97,7 +98,13 @@ export class Chart {
         drawing = true;
       }
       svg.append(shape("path", { d: path, stroke: colour }));
+      points.forEach(([step, value], k) => { // one without neighbours makes no line
+        const alone = usable(value) && !usable(points[k - 1]?.[1]) && !usable(points[k + 1]?.[1]);
+        if (alone) svg.append(shape("circle", { cx: this.x(step), cy: y(value), r: 3, fill: colour }));
+      });
     }
+    const room = !marks.length || this.x(marks[0]) > LEFT + 24;
+    if (room) svg.append(shape("text", { x: LEFT - 7, y: height - 6, "text-anchor": "end" }, "step"));
     this.rule = shape("line", { class: "rule", x1: 0, x2: 0, y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
     svg.append(this.rule);
     this.point(this.at);

@@ -17,11 +17,11 @@ const PRESETS = {
 export class Editor {
   /** `onChange` is called after each change of the hole. */
   constructor(canvas, { onChange, onTool }) {
-    Object.assign(this, { canvas, onChange, onTool, tool: "paint", size: 3, cursor: null, last: null });
+    Object.assign(this, { canvas, onChange, onTool, tool: "paint", size: 3, cursor: null, last: null, pointer: null });
     this.reset(28, 28);
     canvas.addEventListener("pointerdown", (event) => this.down(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
-    for (const kind of ["pointerup", "pointercancel"]) canvas.addEventListener(kind, () => this.up());
+    for (const kind of ["pointerup", "pointercancel"]) canvas.addEventListener(kind, (event) => this.up(event));
     canvas.addEventListener("pointerleave", () => { if (!this.last) this.point(null); });
     canvas.addEventListener("contextmenu", (event) => event.preventDefault());
     canvas.addEventListener("keydown", (event) => this.key(event));
@@ -122,6 +122,12 @@ export class Editor {
   down(event) {
     if (event.button !== 0 && event.button !== 2 && event.button !== 5) return;
     event.preventDefault();
+    if (this.pointer != null) { // a second finger: that is no stroke, and the first was none either
+      this.up({ pointerId: this.pointer });
+      this.undo();
+      return;
+    }
+    this.pointer = event.pointerId;
     this.canvas.setPointerCapture(event.pointerId);
     this.canvas.focus({ preventScroll: true });
     this.remember();
@@ -138,6 +144,7 @@ export class Editor {
       this.point(event.pointerType === "touch" ? null : this.at(event));
       return;
     }
+    if (event.pointerId !== this.pointer) return;
     const events = event.getCoalescedEvents?.() ?? [];
     for (const each of events.length ? events : [event]) {
       const place = this.at(each);
@@ -148,7 +155,24 @@ export class Editor {
     this.changed();
   }
 
-  up() { this.last = null; }
+  up({ pointerId }) {
+    if (pointerId !== this.pointer) return;
+    this.last = this.pointer = null;
+    this.onChange?.(this);
+  }
+
+  /** A small picture of the image with its hole. */
+  snapshot() {
+    const zoom = Math.max(1, Math.floor(96 / Math.max(this.width, this.height)));
+    const canvas = make("canvas", { width: this.width * zoom, height: this.height * zoom });
+    const context = canvas.getContext("2d");
+    context.imageSmoothingEnabled = false;
+    if (this.image) context.drawImage(this.image, 0, 0, canvas.width, canvas.height);
+    this.drawHole(context, zoom, 1);
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", "The image with its hole");
+    return canvas;
+  }
 
   point(place) {
     this.cursor = place;
@@ -204,12 +228,12 @@ export class Editor {
   }
 
   /** The hole: hatched, so that it is seen on black and on white, with what is hidden shining through a little. */
-  drawHole(context, zoom) {
+  drawHole(context, zoom, opacity = 0.72) {
     context.save();
     context.beginPath();
     this.hidden.forEach((hidden, k) => { if (hidden) context.rect((k % this.width) * zoom, Math.floor(k / this.width) * zoom, zoom, zoom); });
     context.clip();
-    context.globalAlpha = 0.72;
+    context.globalAlpha = opacity;
     context.fillStyle = "#c9673f";
     context.fillRect(0, 0, context.canvas.width, context.canvas.height);
     context.globalAlpha = 0.28;

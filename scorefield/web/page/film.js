@@ -1,6 +1,6 @@
 // The images of a job: drawn crisp on a canvas as they arrive, with progress, and scrubbed through afterwards.
 
-import { blobOf, runJob } from "./api.js";
+import { GONE, blobOf, runJob } from "./api.js";
 import { colour, copy, digits, duration, find, fromTemplate, icon, make, onTheme, save, tell } from "./ui.js";
 
 const GAP = 6; // between images, in CSS pixels
@@ -25,7 +25,7 @@ export class Film {
     this.playButton = find(".play", root);
     this.playButton.append(icon("play"));
     this.bar = find(".bar", root);
-    this.seek.addEventListener("input", () => { this.pause(); this.show(Number(this.seek.value)); });
+    this.seek.addEventListener("input", () => { this.pause(); this.show(Math.min(Number(this.seek.value), this.frames.length - 1)); });
     this.playButton.addEventListener("click", () => (this.timer ? this.pause() : this.play()));
     this.canvas.addEventListener("click", (event) => this.saveOne(this.cellAt(event)));
     this.canvas.addEventListener("pointermove", (event) => this.choose(this.cellAt(event)));
@@ -33,6 +33,7 @@ export class Film {
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.canvas.addEventListener("blur", () => this.choose(-1));
     find(".copy", root).addEventListener("click", (event) => copy(find(".command code", root).textContent, event.target));
+    document.addEventListener("server-back", () => { if (!this.timer && find(".error", root).textContent === GONE) tell(find(".error", root), null); });
     new ResizeObserver(() => this.draw()).observe(find(".stage", root));
     onTheme(() => this.draw());
   }
@@ -43,6 +44,8 @@ export class Film {
     n = Math.min(Math.max(1, Math.round(n) || 1), 1024);
     const sheetColumns = Math.ceil(Math.sqrt(n)); // as the server lays out a frame
     Object.assign(this, { n, shape, sheetColumns, frames: [], shown: -1, chosen: -1, status: null });
+    find(".sigma", this.root).textContent = "";
+    this.progress("", 0);
     this.noise = noiseSheet(shape, sheetColumns, Math.ceil(n / sheetColumns));
     this.seek.disabled = this.playButton.disabled = true;
     this.seek.max = this.seek.value = 0;
@@ -54,16 +57,21 @@ export class Film {
     this.draw();
   }
 
-  /** Runs a job from its request to its end, shows its frames and its progress. Never throws: it tells. */
-  async run(path, body, { levels, start }) {
+  /**
+   * Runs a job from its request to its end, shows its frames and its progress. Never throws: it tells.
+   *
+   * What was shown before stays until the server has taken the job. `again` is one to be shown again, if it is there.
+   */
+  async run(path, body, { n, shape, levels, start, again, onJob }) {
     const abort = new AbortController();
     const stop = find(".stop", this.root);
     const onStop = () => abort.abort(new DOMException("stopped", "AbortError"));
     stop.addEventListener("click", onStop);
     stop.hidden = false;
+    this.root.classList.remove("idle");
+    if (document.activeElement === start) stop.focus(); // a button that is disabled loses the focus
     start.disabled = true;
     tell(find(".error", this.root), null);
-    this.levels(levels);
     if (innerWidth < 768) this.root.scrollIntoView({ block: "start" });
     else find(".stage", this.root).scrollIntoView({ block: "nearest" });
     this.progress("Asking …", 0);
@@ -71,6 +79,12 @@ export class Film {
     try {
       this.status = await runJob(path, body, {
         signal: abort.signal,
+        again,
+        onJob: (job) => {
+          onJob?.(job);
+          this.expect(n, shape);
+          this.levels(levels);
+        },
         onWait: (left, why) => this.progress(`The queue is full; trying again in ${left} s.`, 0, why),
         onStatus: (status) => this.told(status),
         onFrame: (frame) => { // loaded side by side, shown in their order; one that fails is passed over
@@ -85,8 +99,9 @@ export class Film {
       if (!abort.signal.aborted) tell(find(".error", this.root), error.message);
     } finally {
       stop.removeEventListener("click", onStop);
-      stop.hidden = true;
       start.disabled = false;
+      if (document.activeElement === stop) start.focus({ preventScroll: true });
+      stop.hidden = true;
     }
     return this.status;
   }
@@ -138,8 +153,10 @@ export class Film {
       tell(find(".error", this.root), error ?? "The job failed.");
     }
     if (!this.frames.length) return;
+    this.seek.max = this.frames.length - 1;
     this.canvas.classList.add("ready");
     find(".downloads", this.root).replaceChildren(...this.makeDownloads(this));
+    find(".same", this.root).textContent = state === "done" ? "The same from the command line." : "The same, to its end, from the command line.";
     find(".after", this.root).hidden = false;
   }
 
@@ -147,7 +164,8 @@ export class Film {
     if (!image) return;
     const following = this.shown === this.frames.length - 1;
     this.frames.push({ ...frame, image });
-    this.seek.max = this.frames.length - 1;
+    const last = this.frames.length - 1;
+    this.seek.max = frame.step ? Math.max(last, Math.round((last * frame.total) / frame.step)) : last; // as many as there will be
     this.seek.disabled = this.playButton.disabled = this.frames.length < 2;
     if (following && !this.timer) this.show(this.frames.length - 1);
   }

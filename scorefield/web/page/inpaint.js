@@ -11,6 +11,8 @@ export function makeTab(root, { models, limits }) {
   const settings = new Settings(form, { models, most: { n: limits.completions, steps: limits.steps }, n: 5, words: "Fill the hole", noun: "Completions" });
   let asked = 0; // images may arrive in another order than asked for
   let source = null; // { name, file } or { name, example, file }
+  let running = Promise.resolve();
+  let hole = JSON.parse(sessionStorage.getItem("hole") ?? "[]"); // width, height and pixels, from before the page was loaded again
   let sent = null; // { mask, source } of what is shown
 
   const film = new Film(find(".work", root), {
@@ -33,6 +35,7 @@ export function makeTab(root, { models, limits }) {
     },
   });
   const say = (words) => tell(find(".error", root), words);
+  const complain = (words) => tell(find(".image-error", root), words); // of an image, where it was chosen
 
   // -------- the easel and its tools
 
@@ -48,6 +51,7 @@ export function makeTab(root, { models, limits }) {
       find(".hole-count", root).textContent = part ? `${count(part)} of ${count(editor.hidden.length)} pixels are hidden.` : "Nothing is hidden yet.";
       find("[data-do=undo]", root).disabled = !editor.undos.length;
       find("[data-do=redo]", root).disabled = !editor.redos.length;
+      if (editor.pointer == null && editor.hidden.length <= 2 ** 16) sessionStorage.setItem("hole", JSON.stringify([editor.width, editor.height, editor.hidden.join("")]));
     },
   });
   for (const radio of all("[name=tool]", root)) radio.addEventListener("change", () => { editor.tool = radio.value; });
@@ -68,7 +72,6 @@ export function makeTab(root, { models, limits }) {
   /** Show the image as the model sees it. */
   async function use(chosen) {
     const mine = ++asked;
-    for (const button of all(".examples button", root)) button.setAttribute("aria-pressed", String(button.value === chosen.example));
     try {
       if (chosen.file.size > limits.upload_bytes) throw new Error(`${chosen.name} has ${count(chosen.file.size)} bytes, and at most ${count(limits.upload_bytes)} are taken. Make it smaller first.`);
       const body = new FormData();
@@ -77,11 +80,12 @@ export function makeTab(root, { models, limits }) {
       const image = await createImageBitmap(await blobOf("/api/fit", { method: "POST", body }));
       if (mine !== asked) return;
       source = chosen;
+      for (const button of all(".examples button", root)) button.setAttribute("aria-pressed", String(button.value === chosen.example));
       editor.setImage(image);
-      find("#fitted", root).textContent = `${chosen.name}, as the model sees it: ${image.width} × ${image.height} pixels.`;
-      say(null);
+      find("#fitted", root).textContent = `${chosen.name}, as the model sees it: ${image.width}\u00a0×\u00a0${image.height}\u00a0pixels.`;
+      complain(null);
     } catch (error) {
-      if (mine === asked) say(error.message);
+      if (mine === asked) complain(`${chosen.name}: ${error.message}`);
     }
   }
 
@@ -89,7 +93,7 @@ export function makeTab(root, { models, limits }) {
     try {
       await use({ name: `Example ${name}`, example: name, file: await blobOf(`/api/examples/${encodeURIComponent(name)}.png`) });
     } catch (error) {
-      say(error.message);
+      complain(error.message);
     }
   }
 
@@ -105,7 +109,7 @@ export function makeTab(root, { models, limits }) {
     drop.classList.remove("over");
     const [file] = event.dataTransfer.files;
     if (file) useFile(file);
-    else say("That was no file. Save the image first, then drop the file here.");
+    else complain("That was no file. Save the image first, then drop the file here.");
   });
   document.addEventListener("paste", (event) => {
     const file = [...event.clipboardData.files].find(({ type }) => type.startsWith("image/"));
@@ -121,7 +125,13 @@ export function makeTab(root, { models, limits }) {
     modelShown = name;
     if (find(".primary", form).disabled) find(".stop", root).click(); // what runs is of the other model
     editor.reset(shape[2], shape[1]);
-    film.expect(Number(form.elements.n.value) || 5, shape);
+    if (hole[0] === shape[2] && hole[1] === shape[1]) editor.hidden = Uint8Array.from(hole[2], Number);
+    hole = [];
+    running.then(() => { // which was stopped, if it was of another model
+      if (name !== modelShown) return;
+      film.expect(Number(form.elements.n.value) || 5, shape);
+      find(".given", root).hidden = true;
+    });
     const buttons = examples.map((example) => {
       const image = make("img", { src: `/api/examples/${encodeURIComponent(example)}.png`, alt: `Example ${example}` });
       const button = make("button", { type: "button", value: example, title: `Example ${example}` }, image);
@@ -138,6 +148,8 @@ export function makeTab(root, { models, limits }) {
       find("#fitted", root).textContent = "";
     }
     if (!editor.count) editor.preset("left");
+    editor.undos = []; // the first hole is nobody's stroke
+    editor.changed();
   }
   form.elements.model.addEventListener("change", setModel);
   form.elements.n.addEventListener("change", () => { if (!film.frames.length) film.expect(Math.min(Number(form.elements.n.value) || 5, limits.completions), settings.model.shape); });
@@ -149,7 +161,7 @@ export function makeTab(root, { models, limits }) {
     const body = new FormData();
     try {
       const { denoise, ...others } = settings.read();
-      if (!source) throw new Error("Choose an image first: a file, or one of the examples.");
+      if (!source) throw new Error(`Choose an image first: a file${settings.model.examples?.length ? ", or one of the examples" : ", dropped or pasted"}.`);
       if (!editor.count) throw new Error("Nothing is hidden: paint on the image what is to be filled in, or take a ready-made hole.");
       for (const [name, value] of Object.entries(others)) body.append(name, value);
       body.append("denoise", denoise ? "1" : "0");
@@ -159,8 +171,14 @@ export function makeTab(root, { models, limits }) {
       sent = { mask: await editor.png(), source };
       if (editor.name) body.append("mask", editor.name);
       else body.append("mask", sent.mask, "mask.png");
-      film.expect(others.n, settings.model.shape);
-      film.run("/api/inpaint", body, { levels: settings.model.sigmas, start: find(".primary", form) });
+      const { shape, sigmas: levels } = settings.model, seen = editor.snapshot();
+      running = film.run("/api/inpaint", body, {
+        n: others.n, shape, levels, start: find(".primary", form),
+        onJob: () => {
+          find(".given canvas", root).replaceWith(seen);
+          find(".given", root).hidden = false;
+        },
+      });
     } catch (error) {
       find(".primary", form).disabled = false;
       say(error.message);

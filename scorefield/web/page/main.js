@@ -56,8 +56,20 @@ async function start() {
   route();
 }
 
-addEventListener("hashchange", route);
-document.addEventListener("server-back", () => { if (!known) start(); });
+/** Runs get models while the page is open. */
+async function renew() {
+  const now = known && (await get("/api/models").catch(() => null));
+  const told = ({ models }) => JSON.stringify(models.map(({ name, trained }) => [name, trained]));
+  if (!now?.models.length || told(now) === told(known)) return;
+  known.models.splice(0, Infinity, ...now.models); // the list that all tabs have
+  document.dispatchEvent(new Event("models"));
+}
+
+addEventListener("hashchange", () => { route(); renew(); });
+document.addEventListener("visibilitychange", () => { if (!document.hidden) renew(); });
+// a file that misses its place must not be opened instead of this page
+for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault());
+document.addEventListener("server-back", () => (known ? renew() : start()));
 find(".skip").addEventListener("click", (event) => { event.preventDefault(); find("#main").focus(); });
 route();
 start();

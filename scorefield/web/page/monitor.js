@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
-import { count, digits, duration, find, make } from "./ui.js";
+import { count, digits, duration, find, make, tell } from "./ui.js";
 
 const EVERY = 3000;
 
@@ -26,6 +26,10 @@ export function makeTab(root) {
 
   find(".log", root).addEventListener("change", (event) => {
     for (const chart of [charts.levels, charts.held_out]) { chart.log = event.target.checked; chart.draw(); }
+  });
+  picture.addEventListener("error", () => {
+    picture.hidden = true;
+    find(".when", root).textContent = "This picture is damaged.";
   });
   slider.addEventListener("input", () => showSample(Number(slider.value)));
 
@@ -54,11 +58,13 @@ export function makeTab(root) {
   }
 
   function showRun(run) {
-    const words = { training: "training", stopped: "stopped", done: "done" }[run.state] ?? run.state;
+    tell(find(".trouble", root), run.error ? `${run.name} cannot be read: ${run.error}` : run.state === "waiting" ? "No training there yet. What it does is shown as soon as it begins." : null);
+    for (const part of [".some > .bar", ".charts", "details"]) find(part, root).hidden = !run.recipe;
+    for (const chart of Object.values(charts)) chart.empty = run.state === "training" ? "Nothing measured yet" : "Nothing measured";
     const levels = (run.log?.columns ?? []).filter((name) => /^loss_\d+$/.test(name));
     const last = run.log?.rows?.at(-1), loss = last?.[run.log.columns.indexOf("loss")];
     const left = run.state === "training" && run.step ? (run.seconds / run.step) * (run.steps - run.step) : null;
-    const facts = { Run: run.name, State: words, Step: `${count(run.step)} of ${count(run.steps)}` };
+    const facts = { Run: run.name, State: run.state, Step: `${count(run.step)} of ${count(run.steps)}` };
     if (loss != null) facts.Loss = digits(loss);
     if (run.images_per_second) facts["Images per second"] = count(Math.round(run.images_per_second));
     if (run.seconds) facts["Time spent"] = duration(run.seconds);
@@ -66,6 +72,7 @@ export function makeTab(root) {
     find(".tiles", root).replaceChildren(...pairs(facts));
     const bar = find(".some > .bar", root);
     bar.setAttribute("aria-valuenow", Math.round((100 * run.step) / run.steps));
+    if (!run.recipe) return;
     find("i", bar).style.setProperty("--full", Math.min(1, run.step / run.steps));
 
     const sigmas = ladder(run.recipe);
@@ -107,7 +114,8 @@ export function makeTab(root) {
       if (runs.length) {
         listRuns(runs);
         const asked = chosen;
-        const run = await get(`/api/runs/${encodeURIComponent(asked)}`);
+        const known = runs.find(({ name }) => name === asked);
+        const run = known.state === "waiting" ? known : await get(`/api/runs/${encodeURIComponent(asked)}`);
         if (asked !== chosen) return;
         showRun(run);
       } else again = false;

@@ -33,8 +33,12 @@ export function makeTab(root, { models, limits }) {
     }
     drawn = settings.query();
     if (location.hash !== `#/sample?${drawn}`) history[link ? "replaceState" : "pushState"](null, "", address(drawn));
-    film.expect(asked.n, settings.model.shape);
-    running = film.run("/api/sample", asked, { levels: settings.model.sigmas, start: find(".primary", form) });
+    const { shape, sigmas: levels } = settings.model, key = `job ${drawn}`;
+    running = film.run("/api/sample", asked, {
+      n: asked.n, shape, levels, start: find(".primary", form),
+      again: link ? sessionStorage.getItem(key) : null, // the page was loaded again, or one went back: the job may be there
+      onJob: (job) => sessionStorage.setItem(key, job),
+    });
   }
 
   form.addEventListener("submit", (event) => { event.preventDefault(); draw(); });

@@ -13,7 +13,8 @@ export class Settings {
     form.prepend(fromTemplate("settings"));
     Object.assign(this, { form, models, most });
     const { model, seed, steps, step_size } = form.elements;
-    model.append(...models.map(({ name, kind }) => make("option", { value: name }, kind === "run" ? `${name} (run)` : name)));
+    this.listModels();
+    document.addEventListener("models", () => this.listModels());
     form.elements.n.value = Math.min(n, most.n);
     find(".primary", form).textContent = words;
     find(".n-label", form).textContent = noun;
@@ -25,13 +26,21 @@ export class Settings {
     this.setPace(4);
   }
 
+  /** The models to choose from; the one that is chosen stays. */
+  listModels() {
+    const { model } = this.form.elements, before = model.value;
+    model.replaceChildren(...this.models.map(({ name, kind }) => make("option", { value: name }, kind === "run" ? `${name} (run)` : name)));
+    if (this.models.some(({ name }) => name === before)) model.value = before;
+    else if (before) model.dispatchEvent(new Event("change"));
+  }
+
   get model() {
     return this.models.find(({ name }) => name === this.form.elements.model.value) ?? this.models[0];
   }
 
   setModel() {
     const { shape: [channels, height, width], parameters, trained, data } = this.model;
-    const facts = [`${width} × ${height} pixels, ${channels === 1 ? "grey" : "colour"}`];
+    const facts = [`${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}`];
     if (parameters) facts.push(`${count(parameters)} parameters`);
     if (trained) facts.push(`${count(trained)} training steps${data ? ` on ${data}` : ""}`);
     find(".model-facts", this.form).textContent = `${facts.join("; ")}.`;

@@ -54,14 +54,14 @@ export function dice(button, input) {
 
 /** The number in a field, or an error that names the field. */
 export function numberIn(input, { least = -Infinity, most = Infinity, whole = false } = {}) {
-  const text = input.value.trim().replace(",", ".");
+  const text = whole ? input.value.trim() : input.value.trim().replace(",", ".");
   const value = text === "" ? NaN : Number(text);
   const good = Number.isFinite(value) && value >= least && value <= most && (!whole || Number.isInteger(value));
   input.setAttribute("aria-invalid", String(!good));
   if (good) return value;
   input.focus();
   const name = find("span", input.closest("label")).textContent;
-  const bounds = Number.isFinite(most) ? `from ${short(least)} to ${short(most)}` : least > 0 ? "above 0" : `${short(least)} or more`;
+  const bounds = Number.isFinite(most) ? `from ${short(least)} to ${short(most)}` : least === Number.MIN_VALUE ? "above 0" : `${short(least)} or more`;
   throw new Error(`${name}: ${whole ? "a whole number" : "a number"} ${bounds} is needed, not “${input.value}”.`);
 }
 

@@ -1,7 +1,7 @@
 // Understand: a mixture of Gaussians in the plane, its score field, and points that follow it in two ways.
 
 import { post, runJob } from "./api.js";
-import { all, colour, dice, digits, find, icon, make, numberIn, onTheme, percent, tell } from "./ui.js";
+import { all, colour, count, dice, digits, find, icon, make, numberIn, onTheme, percent, tell } from "./ui.js";
 
 const EXTENT = 8; // the plane is [-8, 8] × [-8, 8]
 const METHODS = ["langevin", "annealed"];
@@ -254,11 +254,11 @@ export function makeTab(root, { limits }) {
       ...mixture(),
       n: numberIn(n, { least: 1, most: limits.points, whole: true }),
       seed: numberIn(seed, { least: 0, most: 2 ** 32 - 1, whole: true }),
-      steps: numberIn(steps, { least: 1, whole: true }),
+      steps: numberIn(steps, { least: 1, most: limits.updates, whole: true }),
       step_size: numberIn(step_size, { least: Number.MIN_VALUE }),
-      sigma_max: numberIn(sigma_max, { least: Number.MIN_VALUE }),
-      sigma_min: numberIn(sigma_min, { least: Number.MIN_VALUE }),
-      levels: numberIn(levels, { least: 2, whole: true }),
+      sigma_max: numberIn(sigma_max, { least: 0.02, most: 100 }),
+      sigma_min: numberIn(sigma_min, { least: 0.02, most: 100 }),
+      levels: numberIn(levels, { least: 2, most: limits.levels, whole: true }),
     };
   }
 
@@ -266,6 +266,9 @@ export function makeTab(root, { limits }) {
     let asked;
     try {
       asked = settings();
+      const { steps, levels, sigma_max, sigma_min } = asked;
+      if (steps * levels > limits.updates) throw new Error(`Steps per level times Levels: at most ${count(limits.updates)} steps in all, not ${count(steps * levels)}.`);
+      if (sigma_max <= sigma_min) throw new Error("Largest σ must be above Smallest σ.");
     } catch (error) {
       tell(notice, error.message);
       return;
@@ -278,31 +281,28 @@ export function makeTab(root, { limits }) {
     const words = find(".time", root);
     words.textContent = "asking …";
     play();
-    // Both from the same start; Langevin takes as many steps in all as the levels have together.
-    const stepsOf = { langevin: asked.steps * asked.levels, annealed: asked.steps };
-    const jobs = panels.map(({ method }, k) => runJob("/api/playground", { ...asked, method, steps: stepsOf[method] }, {
-      signal: mine.signal,
-      onWait: (left) => { words.textContent = `queue full, ${left} s`; },
-      onStatus: (status) => { if (status.state === "queued" && status.position) words.textContent = `${status.position} ahead`; },
-      onFrame: (frame) => { if (mine === abort && !mine.signal.aborted) panels[k].frames.push(frame); },
-    }));
+    // Both from the same start, step by step; Langevin takes as many steps in all as the levels have together.
     try {
-      for (const status of await Promise.all(jobs)) if (status.state === "failed") throw new Error(status.error);
+      const status = await runJob("/api/playground", { ...asked, method: "both" }, {
+        signal: mine.signal,
+        onWait: (left) => { words.textContent = `queue full, ${left} s`; },
+        onStatus: ({ state, position }) => { if (state === "queued" && position) words.textContent = `${position} ahead`; },
+        onFrame: (frame) => {
+          if (mine === abort && !mine.signal.aborted) for (const panel of panels) panel.frames.push({ ...frame, points: frame.points[panel.method] });
+        },
+      });
+      if (status.state === "failed") throw new Error(status.error);
     } catch (error) {
-      if (!mine.signal.aborted) {
-        mine.abort(); // the other one is of no use alone
-        tell(notice, error.message);
-      }
+      if (!mine.signal.aborted) tell(notice, error.message);
     }
-    await Promise.allSettled(jobs);
     if (mine !== abort) return;
     if (mine.signal.aborted) pause();
     stop.hidden = true;
     start.disabled = false;
   }
 
-  /** How far the first of them has come: the clock does not run ahead of it, and the other one catches up. */
-  const ready = () => Math.max(...panels.map(({ frames }) => (frames.length ? frames.at(-1).step / frames[0].total : 0)));
+  /** How far the run has come: the clock does not run ahead of it. */
+  const ready = () => { const last = panels[0].frames.at(-1); return last ? last.step / last.total : 0; };
 
   function play() {
     if (clock >= 1) clock = 0;

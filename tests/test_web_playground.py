@@ -1,0 +1,68 @@
+"""The web page's API: points that follow the score of a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from web_live import Live, tiny_server
+
+from scorefield.distributions import GaussianMixture
+from scorefield.noise import SampleNoise, geometric, sample_seeds
+from scorefield.samplers import annealed_langevin, langevin, last
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with tiny_server(tmp_path_factory.mktemp("models")) as server:
+        yield server
+
+
+@pytest.mark.parametrize("method", ["langevin", "annealed"])
+def test_the_playgrounds_points_are_the_samplers(live: Live, method: str) -> None:
+    means, weights = [[-5.0, 0.0], [5.0, 2.5]], [1.0, 3.0]
+    settings = {"means": means, "weights": weights, "method": method, "n": 50, "steps": 40, "levels": 3, "seed": 2}
+    found = live.events(live.start("playground", **settings))
+    frames = [values for name, values in found if name == "frame"]
+    noise = SampleNoise(sample_seeds(2, range(50)))
+    x = 8 * (2 * noise.rand_like(torch.empty(50, 2)) - 1)
+    score = GaussianMixture(means, 0.0, weights).score
+    assert frames[0]["points"] == x.double().numpy().round(3).tolist()
+    if method == "langevin":
+        states = langevin(score, x, 1.0, step_size=0.1, steps=40, randn_like=noise.randn_like)
+    else:
+        sigmas = geometric(20.0, 1.0, 3)
+        states = annealed_langevin(score, x, sigmas, step_size=0.1, steps=40, randn_like=noise.randn_like)
+    assert frames[-1]["points"] == last(states).double().numpy().round(3).tolist()
+    assert len(frames) <= 60
+    status = found[-1][1]
+    assert (status["state"], status["total"]) == ("done", 40 if method == "langevin" else 120)
+    assert live.client.get(f"/api/jobs/{status['job']}/grid.png").status_code == 404
+
+
+def test_both_ways_side_by_side_are_those_of_each_alone(live: Live) -> None:
+    settings = {"n": 20, "levels": 3, "seed": 4}
+    both, annealed, plain = (
+        [values for name, values in live.events(live.start("playground", **settings, **more)) if name == "frame"]
+        for more in (
+            {"method": "both", "steps": 10},
+            {"method": "annealed", "steps": 10},
+            {"method": "langevin", "steps": 30},
+        )
+    )
+    assert [frame["step"] for frame in both] == list(range(31))
+    for key, alone in (("annealed", annealed), ("langevin", plain)):
+        assert [frame["points"][key] for frame in both] == [frame["points"] for frame in alone]
+    assert [frame["sigma"] for frame in both] == [frame["sigma"] for frame in annealed]
+
+
+def test_the_score_field(live: Live) -> None:
+    means, weights = [[-5.0, 0.0], [5.0, 2.5], [0, 8]], [1.0, 3.0, 2]
+    answer = live.post("field", means=means, weights=weights, sigma=2.0, points=5).json()
+    x, mixture = torch.tensor(answer["x"]), GaussianMixture(means, 0.0, weights)
+    assert x.shape == (25, 2)
+    assert x.abs().max() == 8
+    assert torch.equal(torch.tensor(answer["score"]), mixture.score(x, 2.0))
+    assert torch.equal(torch.tensor(answer["log_prob"]), mixture.log_prob(x, 2.0))
+    assert len(live.post("field").json()["x"]) == 24**2

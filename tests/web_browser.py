@@ -1,0 +1,129 @@
+"""A real browser for the tests of the web page, skipped where there is none, and a server with tiny models."""
+# ruff: noqa: ANN401 (where playwright is missing, so are its types)
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from scorefield import shipped
+from scorefield.checkpoint import save_model
+from scorefield.recipes import Recipe, network_of
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
+pytest.importorskip("starlette", reason="needs the web extra (pip install 'scorefield[web]')")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip("needs Chromium (apt-get install chromium)", allow_module_level=True)
+
+from scorefield.web.server import Server, application, bound  # noqa: E402
+
+ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+ARGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+RECIPE = Recipe(width=2, levels=3, sigma_max=0.5, step_size=2e-5, sample_steps=8, steps=200)
+SIZE = 12
+RUN = "first"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with a tiny model and a run folder, in a thread."""
+    folder = tmp_path_factory.mktemp("served")
+    weights = network_of(RECIPE, channels=1).state_dict()
+    for path in ("box/mnist-small.safetensors", f"{RUN}/checkpoints/model-00000100.safetensors"):
+        save_model(folder / path, weights, None, recipe=RECIPE, shape=(1, SIZE, SIZE), step=100, facts={"data": "x"})
+    write_run(folder / RUN)
+    with pytest.MonkeyPatch.context() as patch, bound("127.0.0.1", 0) as listening:
+        patch.setattr(shipped, "FOLDERS", [folder / "box"])
+        port = listening.getsockname()[1]
+        server = Server(application([str(folder / RUN)], port=port, device="cpu"))
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{port}"
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def write_run(folder: Path) -> None:
+    """A run that has come half the way."""
+    (folder / "recipe.json").write_text(json.dumps(asdict(RECIPE)))
+    names = ["step", "loss", *(f"loss_{k}" for k in (1, 2, 3)), "learning_rate", "images_per_second", "seconds"]
+    with (folder / "log.csv").open("w", newline="") as file:
+        rows = [[k, 3 / k, 4 / k, 3 / k, 2 / k, 1e-3, 500, k] for k in range(10, 110, 10)]
+        csv.writer(file).writerows([names, *rows])
+    (folder / "samples").mkdir()
+    for step in (50, 100):
+        Image.new("L", (30, 30), step).save(folder / "samples" / f"{step:08d}.png")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, headless=True, args=ARGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    """A page that asks no other host for anything, and has no complaints."""
+    context = browser.new_context(viewport={"width": 1100, "height": 760}, accept_downloads=True)
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    complaints: list[str] = []
+    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda asked: None if own(asked.url, address) else complaints.append(asked.url))
+    page.expected = []  # what may be complained of
+    yield page
+    context.close()
+    assert [each for each in complaints if not any(re.search(known, each) for known in page.expected)] == []
+
+
+def own(url: str, address: str) -> bool:
+    return url.startswith((f"{address}/", "blob:", "data:"))
+
+
+def draw(page: Any, tab: str = "sample") -> None:
+    page.click(f"#{tab} .primary")
+    page.wait_for_selector(f"#{tab} .after:not([hidden])")
+
+
+def until(page: Any, expression: str) -> None:
+    """Wait until it is true. (Playwright's own wait needs eval, which the page's policy forbids.)"""
+    for _ in range(300):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never true: {expression}")
+
+
+def pixels(page: Any, selector: str) -> str:
+    """All that a canvas shows, as text."""
+    return page.eval_on_selector(selector, "canvas => canvas.toDataURL()")
+
+
+def downloaded(page: Any, click: str) -> tuple[str, bytes]:
+    with page.expect_download() as waiting:
+        page.click(click)
+    return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+
+
+def picture(content: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(content)).convert("L"))

@@ -74,7 +74,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if int(metadata["format"]) > FORMAT:
         raise ValueError(
             f"{path} has format {metadata['format']}, and this scorefield reads formats up to {FORMAT} "
-            "(install a newer scorefield: pip install -U scorefield)"
+            "(install a newer scorefield)"
         )
     return tensors, metadata
 
@@ -156,7 +156,10 @@ def load(path: Path | str, *, weights: Weights | None = None, device: torch.devi
     shape = tuple(json.loads(metadata["shape"]))
     network = network_of(recipe, channels=shape[0])
     state = {name.removeprefix(f"{chosen}/"): v.float() for name, v in tensors.items() if name.startswith(f"{chosen}/")}
-    network.load_state_dict(state)
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise BrokenCheckpointError(f"{path} does not hold the weights of its recipe's network: {error}") from error
     known = {"format", "kind", "recipe", "sigmas", "shape", "step", "weights", "sha256"}
     facts = {name: value for name, value in metadata.items() if name not in known}
     network = network.to(device).eval().requires_grad_(False)

@@ -20,9 +20,15 @@ def new_file(target: Path, *, tidy: bool = True) -> Iterator[BinaryIO]:
     """A file to write, which becomes `target` when all of it is on the disk, and vanishes if anything goes wrong.
 
     Its name until then is its own, so several processes can make the same target at once: the last one to finish wins.
-    `tidy`: remove what killed processes left of the same target, which takes a look through the whole folder.
+    `tidy`: remove what killed processes left of the same target, which takes a look through the whole folder. A link
+    stays one, and what it points to is made anew; a device or a pipe is written to as it is.
     """
+    target = target.resolve() if target.is_symlink() else target
     with writing(target):
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            with target.open("wb") as file:
+                yield file
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
         if tidy:
             _forget(target)

@@ -124,10 +124,14 @@ def occluded(original: np.ndarray, known: np.ndarray) -> np.ndarray:
     return np.where(known[..., None], original, np.uint8(128))
 
 
+def beside(completions: np.ndarray, original: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """The image as far as it is known, its completions, and itself, (N + 2, H, W, C)."""
+    return np.concatenate([occluded(original, known)[None], completions, original[None]])
+
+
 def completion_row(completions: np.ndarray, original: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """The image as far as it is known, its completions (N, H, W, C), and itself, side by side."""
-    row = np.concatenate([occluded(original, known)[None], completions, original[None]])
-    return grid(row, columns=len(row))
+    """The same side by side, as one image."""
+    return grid(beside(completions, original, known), columns=len(completions) + 2)
 
 
 def save_completions(path: Path, completions: np.ndarray, original: np.ndarray, known: np.ndarray) -> None:

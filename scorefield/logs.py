@@ -43,7 +43,7 @@ def tensorboard_log(folder: Path, *, until: int) -> Log:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ImportError(f"--tensorboard needs a package: {error} (pip install 'scorefield[tensorboard]')") from error
+        raise ImportError(f"--tensorboard needs a package: {error} (pip install tensorboard)") from error
     writer = SummaryWriter(str(folder), purge_step=until + 1 if until else None)
 
     def log(step: int, numbers: Mapping[str, float]) -> None:
@@ -62,7 +62,7 @@ def wandb_log(folder: Path, settings: Mapping[str, object], *, until: int) -> Lo
     try:
         import wandb
     except ImportError as error:
-        raise ImportError(f"--wandb needs a package: {error} (pip install 'scorefield[wandb]')") from error
+        raise ImportError(f"--wandb needs a package: {error} (pip install wandb)") from error
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / "wandb-id"
     name = kept.read_text().strip() if until and kept.exists() else None

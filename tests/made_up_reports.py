@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from scorefield.cli import main
+from scorefield.experiments.digits import share_error
 from scorefield.recipes import RECIPES
 
 PICTURES = {
@@ -37,7 +38,7 @@ def fake(folder: Path, name: str, *, seed: int, **changes: Any) -> dict[str, Any
 
     def verdict() -> dict[str, Any]:
         share, distance, chance = rng.uniform(0.1, 1, 3).tolist()
-        words = {"n": 4321, "accepted": share, "accepted_standard_error": (share * (1 - share) / 4321) ** 0.5}
+        words = {"n": 4321, "accepted": share, "accepted_standard_error": share_error(share, 4321)}
         return {**words, "distance_to_uniform": distance, "distance_by_chance": chance}
 
     def copies() -> dict[str, Any]:

@@ -237,6 +237,42 @@ def test_a_page_that_is_loaded_again_shows_its_job_again(page: Any, address: str
     assert len(asked) == 2
 
 
+def test_a_page_that_is_loaded_again_while_its_job_runs_goes_on_with_it(page: Any, address: str) -> None:
+    asked: list[str] = []
+    page.on("request", lambda sent: asked.append(sent.url) if sent.method == "POST" else None)
+    page.goto(address)
+    page.fill("#sample [name=steps]", "100")
+    page.click("#sample .primary")
+    until(page, "Number(document.querySelector('#sample .seek').value) >= 2")
+    page.reload()
+    page.wait_for_selector("#sample .after:not([hidden])")
+    assert "Done" in page.text_content("#sample .status")
+    assert len(asked) == 1
+
+
+def test_it_works_where_the_browser_remembers_nothing(page: Any, address: str) -> None:
+    denied = "Object.defineProperty(window, 'sessionStorage', {get() { throw new DOMException('denied') }})"
+    page.add_init_script(denied)
+    page.goto(address)
+    page.fill("#sample [name=steps]", "1")
+    draw(page)
+    page.click("#tab-inpaint")
+    page.wait_for_selector("#inpaint .examples button")
+    draw(page, "inpaint")
+
+
+def test_two_quick_changes_of_the_address_draw_the_last(page: Any, address: str) -> None:
+    asked: list[dict[str, Any]] = []
+    page.on("request", lambda sent: asked.append(sent.post_data_json) if "/api/sample" in sent.url else None)
+    page.goto(f"{address}/#/sample?n=2&steps=100&seed=1")
+    until(page, "document.querySelector('#sample .seek')?.value >= 2")
+    page.evaluate("for (const k of [2, 3]) location.hash = `#/sample?n=2&steps=2&seed=${k}`")
+    until(page, "document.querySelector('#sample .command code').textContent.includes('--seed 3')")
+    page.wait_for_selector("#sample .after:not([hidden])")
+    assert [each["seed"] for each in asked] == [1, 3]
+    assert page.get_attribute("#sample .seek", "max") == "6"
+
+
 def test_a_comma_in_a_whole_number_is_none(page: Any, address: str) -> None:
     page.goto(address)
     for name, words in (("n", "Images"), ("seed", "Seed")):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,26 @@ def test_bench_on_a_cpu(tmp_path: Path) -> None:
         assert path["train_share"] == pytest.approx(path["train_tflops"] / found["peak_tflops"])
         assert path["sample_ms"].keys() == {"8"}
     assert "from the start of the process to full speed" in done.stdout
+
+
+def test_an_interrupt_while_it_starts_is_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import scorefield.cli as c, time; print(flush=True); c.main()", "figure", "fig3"]
+    for pause in (0.0, 0.4, 0.9):  # before, while and after PyTorch is imported
+        with subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(0.2 + pause)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        assert process.returncode == 130, said
+        assert said.rstrip().endswith("scorefield: interrupted")
+        assert "Traceback" not in said
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m scorefield info mnist-small | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Broken pipe" not in done.stderr
+    assert "Traceback" not in done.stderr

@@ -9,16 +9,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from scorefield import load
 from scorefield.data.pictures import Fit
 from scorefield.evaluation import How
 from scorefield.evaluation.completions import EACH, MASKS, complete, judged, masks_for, picture
+from scorefield.experiments.paper import HOLES
 from scorefield.generate import generate
 from scorefield.images import to_float
 from scorefield.masks import NAMES, mask_of
 from scorefield.noise import sample_seeds
 from scorefield.samplers import last
+from scorefield.web.models import EXAMPLES
 
 SHARES = {"random": 0.5, "sparse": 0.9, "blobs": 0.4, "text": 0.31, "center": 0.25}
 
@@ -79,7 +82,7 @@ def test_what_is_told_by_hand() -> None:
     made = y.unsqueeze(1).repeat(1, 2, 1, 1, 1)
     made[0, 0, ..., 0] += 0.02  # known, off by two of σ = 0.01
     made[0, 1, ..., 2] += 0.2  # completions differ, and the step across the border is 0.4, not 0.2
-    told = judged(made, images, known, 0.01)
+    told = judged(made, images, known, 0.01, noise=0.0)
     assert (told["images"], told["completions"], told["hidden"]) == (2, 2, 0.5)
     assert told["known_error"] == pytest.approx((2.0**2 / 8) ** 0.5, rel=1e-4)
     assert told["distance"] == pytest.approx((0.2**2 / 4) ** 0.5, rel=1e-4)
@@ -90,7 +93,7 @@ def test_what_is_told_by_hand() -> None:
 def test_images_without_edges_have_no_seam_to_compare_with() -> None:
     images = np.full((2, 4, 4, 1), 7, np.uint8)
     known = masks_for(images, "left")
-    told = judged(to_float(images).unsqueeze(1).repeat(1, 3, 1, 1, 1), images, known, 0.01)
+    told = judged(to_float(images).unsqueeze(1).repeat(1, 3, 1, 1, 1), images, known, 0.01, noise=0.0)
     assert np.isnan(told["seam"])
     assert told["known_error"] == told["distance"] == 0
 
@@ -108,7 +111,7 @@ def test_completions_are_those_of_the_sampler() -> None:
     given = (to_float(images)[1], known[1])
     alone = generate(model.network, model.sigmas, model.shape, seeds, step_size=2e-5, steps=2, known=given)
     torch.testing.assert_close(whole[1], last(alone), rtol=1e-4, atol=1e-4)
-    told = judged(whole, images, known, model.sigmas[-1].item())
+    told = judged(whole, images, known, model.sigmas[-1].item(), noise=0.01)
     assert told["known_error"] == pytest.approx(1, abs=0.05)
     assert told["distance"] > 0.05
 
@@ -130,5 +133,17 @@ def test_the_picture(originals: bool) -> None:
 
 
 def test_the_shapes_are_those_of_the_page() -> None:
-    assert MASKS == ("left", "center", "blobs", "text", "sparse")
+    assert tuple(HOLES) == MASKS
     assert set(MASKS) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_images_that_complete_themselves_have_no_seam(name: str) -> None:
+    """Not even where the sampler leaves its last noise on them."""
+    digits = np.stack([np.asarray(Image.open(file)) for file in sorted(EXAMPLES.values())])[..., None]
+    known = masks_for(digits, name)
+    y = to_float(digits).unsqueeze(1).repeat(1, EACH, 1, 1, 1)
+    made = y + 0.01 * torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+    assert judged(made, digits, known, 0.01, noise=0.01)["seam"] == pytest.approx(1, abs=0.02)
+    alone = judged(made[:1], digits[:1], known[:1], 0.01, noise=0.01)
+    assert alone["distance_between_images"] is None

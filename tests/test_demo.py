@@ -218,6 +218,6 @@ def test_what_would_stop_it_is_said_before_the_work(
     assert "cannot make the folder" in failure(tmp_path / "taken")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "matplotlib.figure", None)
-        assert "pip install 'scorefield[figures]'" in failure(tmp_path / "demo")
+        assert "pip install matplotlib" in failure(tmp_path / "demo")
     monkeypatch.setattr(shipped, "FOLDERS", [tmp_path / "nowhere"])
     assert "lacks the demo's model, mnist-small (install scorefield again" in failure(tmp_path / "demo")

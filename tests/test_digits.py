@@ -112,7 +112,7 @@ def test_the_verdict_by_hand() -> None:
     verdict = judge(pixels, STAND_IN)
     assert verdict["n"] == 6
     assert verdict["accepted"] == 0.5
-    assert verdict["accepted_standard_error"] == pytest.approx(math.sqrt(0.25 / 6))
+    assert verdict["accepted_standard_error"] == pytest.approx(math.sqrt(0.25 / 8))
     assert verdict["histogram"] == [0, 0, 0, 2, 0, 0, 0, 1, 0, 0]
     assert verdict["distance_to_uniform"] == pytest.approx(0.8)  # ½ (|2/3 − 0.1| + |1/3 − 0.1| + 8 · 0.1)
     assert verdict["real"] == {"accepted": 0.99, "distance_to_uniform": 0.03}
@@ -196,7 +196,7 @@ def test_digits_of_an_array(hundred: Pixels, tmp_path: Path, capsys: pytest.Capt
     assert numbers["histogram"] == [0, 2, 0, 0, 0, 0, 0, 3, 0, 0]
     assert numbers["distance_to_uniform"] == pytest.approx(0.8)
     assert numbers["real"]["accuracy"] > 0.99
-    assert f"called a digit   83.33% ± {math.sqrt(5) / 6 / math.sqrt(6):.2%}" in said
+    assert f"called a digit   83.33% ± {math.sqrt(6 / 8 * 2 / 8 / 8):.2%}" in said
     with Image.open(tmp_path / "d.png") as opened:
         picture = np.asarray(opened)
     zoom = picture.shape[1] // (10 * 31 + 1)

@@ -137,7 +137,15 @@ def test_the_spread_by_hand() -> None:
     assert told["quantiles"] == pytest.approx({"5": 1.15, "25": 1.75, "50": 2.5, "75": 3.25, "95": 3.85})
     steps = np.repeat([1.0, 3.0], 100)
     assert fig1.spread(steps + np.tile([-5.0, 5.0], 100), 200)["wander"] == pytest.approx(1)
+    assert told["wander"] is None
     assert fig1.smooth(np.arange(7.0), 3).tolist() == [1, 4]
+
+
+def test_the_picture_leaves_out_the_start_and_one_in_a_thousand() -> None:
+    curve = np.full(10_000, -5.0)
+    curve[:150], curve[5000:5100], curve[7000] = 1e6, 40.0, 1e9  # the start, what is to be seen, and one alone
+    low, high = fig1._window(curve)
+    assert low < -5 < 40 < high < 100
 
 
 def test_a_loss_that_is_no_number_is_told() -> None:
@@ -147,6 +155,7 @@ def test_a_loss_that_is_no_number_is_told() -> None:
 def test_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "load", lambda source, **_: pictures())
     monkeypatch.setattr(fig1, "QUICK", SMALL)
+    monkeypatch.setattr(fig1, "pick_device", lambda _: torch.device("cpu"))
     result = FIGURES["fig1"](tmp_path, quick=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fig1.json", "fig1.png"]
     numbers = json.loads((tmp_path / "fig1.json").read_text())

@@ -32,6 +32,27 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["png", "gif", "npy", "csv"])
+def test_a_link_stays_one_and_what_it_points_to_is_made(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    for content in (b"one", b"two"):  # the target is missing at first
+        with new_file(tmp_path / "link") as file:
+            file.write(content)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "target").read_bytes() == content
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    with new_file(tmp_path / "pipe") as file:
+        file.write(b"all")
+    reader.join(10)
+    assert got == [b"all"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_full_disk_is_said_and_leaves_nothing_behind(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

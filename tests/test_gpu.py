@@ -65,6 +65,17 @@ def test_figure_1s_recorded_training_is_the_plain_one() -> None:
         np.testing.assert_allclose(there, here, rtol=1e-2, atol=0.05)
 
 
+def test_figure_1_as_it_is_made_is_near_to_float32() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    images = data.Images(pixels, "noise", "0" * 64)
+    settings = fig1.Settings(iterations=3, batch_size=32)
+    curves = []
+    for allowed in (False, True):
+        torch.backends.cudnn.allow_tf32 = allowed
+        curves.append(fig1.train(images, 0.01, settings, device=torch.device("cuda")))
+    np.testing.assert_allclose(curves[1], curves[0], rtol=5e-2, atol=0.5)
+
+
 def test_the_same_seed_gives_the_same_images_for_any_batch_size() -> None:
     torch.backends.cudnn.allow_tf32 = False
     network = RefineNet(channels=1, width=16, sigmas=geometric(1.0, 0.1, 3)).cuda()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -250,3 +251,28 @@ def test_help_shows_a_recipes_own_values(capsys: pytest.CaptureFixture[str]) -> 
         told = " ".join(capsys.readouterr().out.replace("│", " ").split())
         for value in values:
             assert value in told
+
+
+@pytest.mark.parametrize("n", ["0", "-3", "10000001", "99999999999999999999999"])
+def test_impossible_numbers_of_samples(n: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["sample", str(run)], ["digits", "mnist-small"], ["report", str(run), "--out", "nowhere"]):
+        with pytest.raises(SystemExit) as stopped:
+            main([*command, "-n", n])
+        assert stopped.value.code == 2
+        assert re.search(r"-n must be from [12] to 10,000,000", capsys.readouterr().err)
+    assert not Path("nowhere").exists()
+
+
+@pytest.mark.parametrize("which", ["image", "mask"])
+def test_an_image_is_not_replaced_by_its_own_completions(
+    which: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("image", "mask"):
+        Image.new("L", (47, 33)).save(tmp_path / f"{name}.png")
+    before = (tmp_path / f"{which}.png").read_bytes()
+    call = ["inpaint", str(run), "--image", str(tmp_path / "image.png"), "--mask", str(tmp_path / "mask.png")]
+    with pytest.raises(SystemExit) as stopped:
+        main([*call, "--out", str(tmp_path / "." / f"{which}.png")])
+    assert stopped.value.code == 2
+    assert "would be replaced by its own completions" in capsys.readouterr().err
+    assert (tmp_path / f"{which}.png").read_bytes() == before

@@ -260,7 +260,7 @@ def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     ok = ["--out", str(tmp_path / "r")]
     cases = [
         ([str(run), "--out", str(tmp_path / "file" / "r")], 1, "cannot make the folder"),
-        ([str(run), *ok, "-n", "1"], 2, "at least 2"),
+        ([str(run), *ok, "-n", "1"], 2, "from 2 to"),
         ([str(run), *ok, "--parts"], 2, "--parts needs one or more of samples, stages"),
         ([str(run), *ok, "--data", str(tmp_path / "stats.npz")], 2, "--parts samples stages numbers"),
         ([str(tmp_path / "none"), *ok], 2, "no file"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 from small_reports import N, read, report
 from small_reports import run as run
@@ -12,11 +15,14 @@ from small_reports import sampled as sampled
 from small_reports import store as store
 
 from scorefield import load
+from scorefield.checkpoint import save_model
 from scorefield.cli import main
+from scorefield.distributed import Group
+from scorefield.evaluation import How, robustness
 from scorefield.evaluation import report as parts
-from scorefield.evaluation import robustness
 from scorefield.evaluation.completions import MASKS
 from scorefield.evaluation.robustness import STEP_SIZES, STEPS
+from scorefield.progress import silent
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +61,51 @@ def test_without_held_out_images_there_is_nothing_to_complete(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = Path(load(run).recipe.data)
-    with pytest.raises(SystemExit):
-        main(["report", str(run), "--out", str(tmp_path / "out"), "--data", str(data), "--parts", "inpainting"])
-    assert "no held-out images to complete: leave inpainting out of --parts" in capsys.readouterr().err
+    save_model_without_data(run, tmp_path / "alone.safetensors")
+    options = ["--out", str(tmp_path / "out"), "--parts", "inpainting", "--data"]
+    for source in (str(data), str(tmp_path / "statistics.npz")):
+        np.savez(tmp_path / "statistics.npz", mu=np.zeros(4), sigma=np.eye(4))
+        with pytest.raises(SystemExit):
+            main(["report", str(tmp_path / "alone.safetensors"), *options, source])
+        assert "no held-out images to complete (leave --data out, or inpainting" in capsys.readouterr().err
+
+
+def save_model_without_data(run: Path, path: Path) -> None:
+    """A model whose own data are not to be found."""
+    model = load(run)
+    recipe = replace(model.recipe, data="nowhere")
+    save_model(path, model.network.state_dict(), None, recipe=recipe, shape=model.shape, step=model.step, facts={})
+
+
+def test_images_are_completed_that_the_model_has_not_seen_whatever_it_is_compared_with(
+    run: Path, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "other.npy", np.zeros((20, 12, 12), np.uint8))
+    one = report(run, tmp_path / "one", "--parts", "inpainting")
+    two = report(run, tmp_path / "two", "--parts", "inpainting", "--data", str(tmp_path / "other.npy"))
+    assert one["inpainting"] == two["inpainting"]
+
+
+def test_of_images_that_are_given_as_data_too_none_is_shown_that_must_not_be(run: Path, tmp_path: Path) -> None:
+    save_model_without_data(run, tmp_path / "alone.safetensors")
+    place = tmp_path / "store" / "CelebA"
+    place.mkdir(parents=True)
+    np.save(place / "CelebA-faces.npy", np.random.default_rng(0).integers(0, 256, (20, 12, 12), dtype=np.uint8))
+    work = parts.Work(
+        load(tmp_path / "alone.safetensors"),
+        How(1, 1e-5, False, 0),
+        N,
+        8,
+        str(place / "CelebA-faces.npy"),
+        tmp_path,
+        Group(0, 1, torch.device("cpu")),
+        silent,
+    )
+    images, _ = work.training
+    work.unseen = replace(images, pixels=images.pixels[:2])  # as if they had been held out
+    work.inpainting()
+    with Image.open(tmp_path / "inpainting_left.png") as picture:
+        assert picture.width / picture.height == (9 * 14 + 2) / (2 * 14 + 2)
 
 
 def test_other_settings_of_the_sampler(run: Path, tmp_path: Path, sampled: list[int]) -> None:

@@ -106,11 +106,13 @@ def test_a_report_of_another_model_or_setting_is_not_lost(
     assert both["command"].endswith("--parts stages numbers")
     capsys.readouterr()
     np.save(tmp_path / "dots.npy", dots(60, 1))
-    for others in (["--weights", "raw"], ["-n", "20"], ["--data", str(tmp_path / "dots.npy")], ["--seed", "1"]):
+    data = ["--data", str(tmp_path / "dots.npy")]
+    changes = {"model": ["--weights", "raw"], "n": ["-n", "20"], "data": data, "sampler": ["--seed", "1"]}
+    for what, others in changes.items():
         with pytest.raises(SystemExit) as stopped:
             report(run, tmp_path / "r", "--parts", "stages", *others)
         assert stopped.value.code == 2
-        assert "of another model or setting (name another --out, or delete it)" in capsys.readouterr().err
+        assert f"has another {what} (name another --out, or delete it)" in capsys.readouterr().err
     assert read(tmp_path / "r" / "report.json") == both
     (tmp_path / "r" / "report.json").unlink()
     raw = report(run, tmp_path / "r", "--parts", "numbers", "--weights", "raw")

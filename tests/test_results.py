@@ -184,7 +184,7 @@ def test_wrong_calls(docs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         with pytest.raises(SystemExit) as stopped:
             main(["results", results])
     assert stopped.value.code == 1
-    assert "pip install 'scorefield[figures]'" in capsys.readouterr().err
+    assert "pip install matplotlib" in capsys.readouterr().err
     (docs / "results" / "mnist" / "report.json").write_text("{}")
     with pytest.raises(SystemExit) as stopped:
         main(["results", results])

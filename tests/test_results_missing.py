@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+from made_up_reports import docs as docs
 from made_up_reports import fake, made, row_of
 
+from scorefield.cli import main
 from scorefield.experiments.paper import DATA_SETS
 
 
@@ -14,7 +17,8 @@ def test_missing_reports_are_named_with_the_commands_that_make_them(tmp_path: Pa
     fake(tmp_path / "docs" / "results", "mnist", seed=0)
     text = made(tmp_path / "docs")
     assert "Not measured yet: mnist-small, mnist-baseline." in text
-    for name, n in (("mnist-small", 10_000), ("mnist-baseline", 10_000), ("cifar10-baseline", 50_000)):
+    assert "scorefield report mnist-small -n 10000 --out docs/results/mnist-small\n" in text  # which is in the box
+    for name, n in (("mnist-baseline", 10_000), ("cifar10-baseline", 50_000)):
         line = f"scorefield train {name} --out runs/{name} && scorefield report runs/{name} -n {n} "
         assert f"{line}--out docs/results/{name}\n" in text
     for name, n in (("cifar10", 50_000), ("celeba", 10_000)):  # selected by FID, appendix B.2
@@ -36,7 +40,9 @@ def test_missing_parts_are_named(tmp_path: Path) -> None:
 
 
 def test_no_report_at_all(tmp_path: Path) -> None:
-    (tmp_path / "docs" / "results").mkdir(parents=True)
+    """But a figure."""
+    (tmp_path / "docs" / "results" / "figures").mkdir(parents=True)
+    (tmp_path / "docs" / "results" / "figures" / "fig3.json").write_text('{"quick": true}')
     assert made(tmp_path / "docs").count("Not measured yet") == len(DATA_SETS)
 
 
@@ -54,3 +60,29 @@ def test_null_is_a_dash(tmp_path: Path) -> None:
     assert row_of(text, "KID, denoised")[2] == (f"{report['numbers']['denoised']['kid']:.5f} ± – (n = 4,000 and 3,000)")
     assert row_of(text, "**NCSN, denoised (ours)**")[1] == "8.12 ± – (n = 5,000)"
     assert "is – times theirs" in text
+
+
+def test_a_folder_without_reports_makes_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "keep").mkdir()
+    with pytest.raises(SystemExit) as stopped:
+        main(["results", str(tmp_path / "keep")])
+    assert stopped.value.code == 2
+    assert "no reports in" in capsys.readouterr().err
+    assert not (tmp_path / "keep.md").exists()
+
+
+def test_a_page_of_another_hand_is_not_replaced(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (docs / "results.md").write_text("# my own notes")
+    with pytest.raises(SystemExit) as stopped:
+        made(docs)
+    assert stopped.value.code == 2
+    assert "was not made by scorefield results (name another page with --out)" in capsys.readouterr().err
+    assert (docs / "results.md").read_text() == "# my own notes"
+
+
+def test_the_folder_may_be_this_one(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = made(docs)
+    (docs / "results.md").unlink()
+    monkeypatch.chdir(docs / "results")
+    main(["results", "."])
+    assert (docs / "results.md").read_text().count("<img") == text.count("<img")

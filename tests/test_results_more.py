@@ -17,6 +17,7 @@ FIG1 = {
         "0.01": {"iterations": 10_000, "not_finite_from": 4321},
     },
     "machine": "a machine",
+    "precision": "TF32",
     "quick": False,
 }
 FIG2 = {"relative_error_near": 0.123, "relative_error_far": 0.567, "near": "near it", "far": "far off", "quick": False}
@@ -115,6 +116,15 @@ def test_raw_weights_stand_beside_the_averaged_ones(tmp_path: Path) -> None:
         fake(tmp_path / "results", name, seed=seed, digits=None)
     text = made(tmp_path)
     assert "| NCSN | NCSN, raw weights |" in text
+
+
+def test_the_commands_of_raw_weights_are_of_the_same_run(tmp_path: Path) -> None:
+    command = "scorefield report runs/cifar10/best --weights raw --out docs/results/cifar10-raw -n 5000"
+    fake(tmp_path / "results", "cifar10-raw", seed=1, digits=None, command=command)
+    text = made(tmp_path)
+    assert " --out runs/cifar10\n" in text
+    assert "scorefield select runs/cifar10\n" in text
+    assert "runs/cifar10-raw" not in text
 
 
 def test_images_that_must_not_be_published_are_not_shown(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_a_batch_must_divide_among_the_processes(recipe: Recipe, tmp_path: Path)
 
     images, _ = data_of(recipe)
     with pytest.raises(ValueError, match="a batch of 4 cannot be shared by 3 processes"):
-        batches(images, recipe, replace(ALONE, world=3))
+        batches(images, replace(ALONE, world=3), batch_size=recipe.batch_size, seed=0)
 
 
 def test_a_run_goes_on_from_anywhere(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

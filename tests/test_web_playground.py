@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -55,6 +56,13 @@ def test_both_ways_side_by_side_are_those_of_each_alone(live: Live) -> None:
     for key, alone in (("annealed", annealed), ("langevin", plain)):
         assert [frame["points"][key] for frame in both] == [frame["points"] for frame in alone]
     assert [frame["sigma"] for frame in both] == [frame["sigma"] for frame in annealed]
+
+
+def test_a_step_size_that_is_too_large_is_told(live: Live) -> None:
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        status = live.end(live.start("playground", n=2, steps=2, levels=2, step_size=50))
+    assert "step_size 50 is not below 4σ² = 4" in status["warning"]
 
 
 def test_the_score_field(live: Live) -> None:

@@ -154,6 +154,8 @@ def test_a_run_is_awaited(tmp_path: Path, folder: Path, capsys: pytest.CaptureFi
         both = [{"name": "later", **waiting}, {"name": "empty", **waiting}]
         assert live.client.get("/api/runs").json()["runs"] == both
         assert [model["name"] for model in live.client.get("/api/models").json()["models"]] == ["tiny"]
+        (tmp_path / "empty" / "recipe.json.x.part").touch()  # as it is at the moment at which a run begins
+        assert live.client.get("/api/runs").json()["runs"] == both
         tiny_run(tmp_path / "runs" / "later")
         runs = live.client.get("/api/runs").json()["runs"]
         assert {run["name"]: run["state"] for run in runs} == {"later": "done", "empty": "waiting"}

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from scorefield.progress import Track
 
 
+MOST = 10_000_000
+"""Samples at once."""
+
+
 @dataclass(frozen=True)
 class Sampler:
     """How to sample."""
@@ -45,8 +49,9 @@ class Sampler:
 
     def check(self, *, least: int = 1) -> None:
         """A wrong value is an error with its cure. `least`: how many samples at least."""
-        if self.n < least or self.batch_size < 1:
-            raise ValueError(f"-n must be at least {least}, --batch-size 1; got {self.n} and {self.batch_size}")
+        if not least <= self.n <= MOST or self.batch_size < 1:
+            bounds = f"-n must be from {least} to {MOST:,}, --batch-size at least 1"
+            raise ValueError(f"{bounds}; got {self.n} and {self.batch_size}")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"--steps must be at least 1; got {self.steps}")
         if self.step_size is not None and not 0 < self.step_size < float("inf"):
@@ -151,8 +156,8 @@ def inpaint(
         model: A run folder, a model file, or the name of a shipped model: mnist-small, say.
         image: The image; cropped and resized as the model's training images were.
         mask: What is hidden: left, right, top, bottom (that half), center, random (every other pixel), sparse (nine of
-            ten), blobs, text, or an image file in which black is hidden and white is known, of the image's or of the
-            model's size.
+            ten), blobs, text, or an image file in which black is hidden and white is known; one of the image's size is
+            cropped as the image is, any other is resized to the model's.
         out: FILE.png for the picture, FILE.npy for the completions' bytes (N, H, W, C).
     """
     from scorefield.checkpoint import load
@@ -164,6 +169,8 @@ def inpaint(
     sampler.check()
     if out.suffix.lower() not in (".png", ".npy"):
         raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.png or FILE.npy)")
+    if out.resolve() in (image.resolve(), Path(mask).resolve()):
+        raise ValueError(f"{out} would be replaced by its own completions (name another file with --out)")
     prepare_file(out)
     with joined(sampler.device) as group:
         loaded = load(model, weights=sampler.weights, device=group.device)

@@ -38,7 +38,7 @@ def neighbors(
             folder, an .npy or .npz file.
         data: The training images. Default: what the model was trained on.
         space: Distances between pixels, or between Inception's features.
-        flips: Whether an image and its mirror image are one.
+        flips: Take an image and its mirror image for one; --no-flips tells them apart.
         out: FILE.png for the picture, with at most 20 samples in it.
         json_file: Write the report to this file as well.
     """

@@ -69,9 +69,9 @@ def report(
     sampler.check(least=2)
     if not parts:
         raise ValueError(f"--parts needs one or more of {', '.join(PARTS)}")
-    prepare_folder(out)
     with joined(sampler.device) as group:
         subject = load(model, weights=sampler.weights, device=group.device)
+        prepare_folder(out)
         how = Pool(subject, how_of(sampler, subject)).how
         work = Work(subject, how, sampler.n, sampler.batch_size, data, out, group, tracker(group))
         facts = {"command": _command(model, {"out": out, "n": sampler.n, "data": data, "run": run}, sampler)}
@@ -150,7 +150,8 @@ class ReportFile:
         self.facts = json.loads(json.dumps(facts))
         ours, same = "made_on" in before, all(before.get(key) == self.facts[key] for key in SAME)
         if before and not (ours and (same or not set(PARTS) & set(before))):  # without a part there is nothing to lose
-            raise FileExistsError(f"{self.path} is of another model or setting (name another --out, or delete it)")
+            other = ", ".join(key for key in SAME if before.get(key) != self.facts[key]) if ours else "all of it"
+            raise FileExistsError(f"{self.path} has another {other} (name another --out, or delete it)")
         self.content = {**self.facts, "seconds": {}, "made_on": {}}
         self.content |= {key: before[key] for key in KEPT if same and key in before}
 
@@ -211,6 +212,8 @@ def _tell(name: str, found: dict[str, Any]) -> None:
             if any(column.get(key) is not None for column in columns):
                 cells = ("–" if column.get(key) is None else f"{column[key]:.4f}" for column in columns)
                 print(f"  {key:24} " + "".join(f"{cell:>11}" for cell in cells))
+        for note in dict.fromkeys(note for column in columns for note in column.get("notes", [])):
+            say(f"note: {note}")
         if numbers.get("loss") is not None:
             print(f"  objective, Eq. 6         {numbers['loss']:11.4f}   n = {numbers['loss_n']} held-out images")
     for kind, verdict in (digits or {}).items():

@@ -30,7 +30,8 @@ def results(
     """
     from scorefield.experiments.results import make_page
 
-    out = out or folder.with_name(f"{folder.resolve().name}.md")
+    whole = folder.resolve()
+    out = out or (folder.parent if folder.name == whole.name else whole.parent) / f"{whole.name}.md"
     if out.suffix != ".md":
         raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.md)")
     if folder.is_dir():  # else the error is about that folder

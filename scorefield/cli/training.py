@@ -65,7 +65,7 @@ def train_command(name: str, arguments: list[str]) -> None:
         options = _parsed(name, saved_recipe(out), arguments)
     for extra_name, wanted in (("tensorboard", options.tensorboard), ("wandb", options.wandb)):
         if wanted and find_spec(extra_name) is None:
-            raise ImportError(f"--{extra_name} needs a package (pip install 'scorefield[{extra_name}]')")
+            raise ImportError(f"--{extra_name} needs a package (pip install {extra_name})")
     with joined(options.device) as group:
         extra = [partial(tensorboard_log, out / "tensorboard")] if options.tensorboard else []
         extra += [partial(wandb_log, out, asdict(options.recipe))] if options.wandb else []

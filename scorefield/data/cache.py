@@ -109,7 +109,7 @@ def _fill(file: BinaryIO, names: Sequence[str], rows: Iterable[Row]) -> tuple[tu
         if size != (height, width):
             raise ValueError(
                 f"images must have one size; {first} is {size[0]}×{size[1]} and {name} is {height}×{width} "
-                "(--image-size N makes them all N×N)"
+                "(make them one first; train does it with --image-size N)"
             )
         if depth > channels:
             _widen(file, count, height * width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from scorefield.data.pictures import Fit
 from scorefield.evaluation.pool import How
 from scorefield.fast import for_sampling
 from scorefield.generate import generate
-from scorefield.images import grid, occluded, to_bytes, to_float
+from scorefield.images import beside, grid, to_bytes, to_float
 from scorefield.masks import mask_of
 from scorefield.noise import sample_seeds
 from scorefield.progress import Track, silent
@@ -64,14 +64,16 @@ def complete(
     return torch.cat(made).unflatten(0, (len(images), EACH))
 
 
-def judged(made: Tensor, images: Pixels, known: Tensor, sigma: float) -> dict[str, Any]:
+def judged(made: Tensor, images: Pixels, known: Tensor, sigma: float, *, noise: float) -> dict[str, Any]:
     """What can be said in numbers of completions (N, K, C, H, W) of images (N, H, W, C), known (N, H, W).
 
     `known_error`: root mean square difference to the known pixels, in units of the last level's σ. `distance`: the same
-    between two completions of one image, over the hole; `distance_between_images` between the images themselves.
-    `seam`: how steep the completions are across the hole's border, over how steep the images are there.
+    between two completions of one image, over the hole; `distance_between_images` between the images themselves, where
+    there are two. `seam`: how steep the completions are across the hole's border, over how steep the images are there
+    with the `noise` that is left on the completions.
     """
     y = to_float(images).unsqueeze(1)
+    noisy = y + noise * torch.randn(made.shape, generator=torch.Generator().manual_seed(0))
     inside, outside = (each[:, None, None].expand(made.shape) for each in (~known, known))
     first, second = torch.triu_indices(made.shape[1], made.shape[1], 1)
     here = inside[:, first]
@@ -82,8 +84,8 @@ def judged(made: Tensor, images: Pixels, known: Tensor, sigma: float) -> dict[st
         "hidden": (~known).float().mean().item(),
         "known_error": _root_mean((made - y)[outside]) / sigma,
         "distance": _root_mean((made[:, first] - made[:, second])[here]),
-        "distance_between_images": _root_mean((y - others).expand(made.shape)[inside]),
-        "seam": (_steepness(made, known) / _steepness(y, known)).item(),
+        "distance_between_images": _root_mean((y - others).expand(made.shape)[inside]) if len(y) > 1 else None,
+        "seam": (_steepness(made, known) / _steepness(noisy, known)).item(),
     }
 
 
@@ -103,8 +105,7 @@ def _border(known: Tensor, dim: int) -> Tensor:
 
 def picture(made: Tensor, images: Pixels, known: Tensor, *, originals: bool) -> Pixels:
     """A row for each image: what is known of it, its completions, and itself where `originals` may be shown."""
-    rows: list[Sequence[Pixels]] = []
-    for image, completions, mask in zip(images, made, known.numpy(), strict=True):
-        rows.append([occluded(image, mask), *to_bytes(completions), *([image] if originals else [])])
-    sheet: Pixels = grid(np.concatenate([np.stack(row) for row in rows]), columns=len(rows[0]))
+    whole = zip(made, images, known.numpy(), strict=True)
+    rows = [beside(to_bytes(each), image, mask)[: None if originals else -1] for each, image, mask in whole]
+    sheet: Pixels = grid(np.concatenate(rows), columns=len(rows[0]))
     return sheet

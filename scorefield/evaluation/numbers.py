@@ -94,6 +94,8 @@ def held_out_loss(model: Model, held_out: Images, *, batch_size: int = 64) -> di
     """
     pixels = torch.tensor(held_out.pixels).to(model.sigmas.device)
     each = measure(model.score, pixels, model.sigmas, batch_size=batch_size)
+    if not each[: len(held_out)].isfinite().all():
+        raise FloatingPointError("the objective is not finite: the network's scores are not (check the model)")
     return {
         "loss": each.nanmean().item(),
         "loss_per_level": each.tolist(),

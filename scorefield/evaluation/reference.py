@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from scorefield.evaluation.features import Extractor, Measured, measured
 from scorefield.metrics import Moments, Statistics
 from scorefield.progress import Track, silent
 
+MANY = 5000
+"""Images whose features take long on a CPU."""
 VERSION = 1
 """Raised when the same images would give other features."""
 
@@ -54,6 +57,12 @@ def reference_of(images: Images, network: Extractor, group: Group, *, track: Tra
     if group.any(found is not None):
         found = group.all(found)[0] if group.world > 1 else found
     else:
+        if group.main and group.device.type == "cpu" and len(images) >= MANY:
+            warnings.warn(
+                f"Inception's features of {len(images):,} images take hours without a GPU; they are kept for the next "
+                "time (fewer images as --data are quicker, and give another FID)",
+                stacklevel=2,
+            )
         found = measured(images.pixels, len(images), network, group, track=track, what=f"features of {images.name}")
         if group.main:
             tensors = {"mean": found.statistics.mean, "scatter": found.statistics.scatter, "kept": found.kept}

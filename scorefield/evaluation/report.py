@@ -24,7 +24,7 @@ from scorefield.evaluation.pool import How, Pool
 from scorefield.evaluation.reference import Reference, is_statistics_file
 from scorefield.evaluation.robustness import robustness
 from scorefield.evaluation.search import Embed, in_pixels
-from scorefield.evaluation.subjects import reference_for, training_images
+from scorefield.evaluation.subjects import held_out_images, reference_for, training_images
 from scorefield.experiments.digits import judge
 from scorefield.fast import for_sampling
 from scorefield.generate import generate, kept_steps, start_of
@@ -38,11 +38,13 @@ SHOWN = 100
 STAGE_ROWS, STAGE_COLUMNS = 10, 12
 """Samples whose way is shown, and states of each."""
 COPIES = 1000
-"""Samples of which it is told whether they are copies, and by which settings of the sampler are compared, at most."""
+"""Samples of which it is told whether they are copies, at most."""
+COMPARED = 1000
+"""Samples by which other settings of the sampler are compared, at most."""
 COMPLETED = 10
 """Images that are completed, for each shape of the hole."""
 KEPT_OUT = "celeba"
-"""Data of such a name have images that are not to be published: only what a completion needs of them is shown."""
+"""Data of such a name have images that are not to be published: beside completions they are not shown as a whole."""
 
 
 def about(model: Model) -> dict[str, Any]:
@@ -96,12 +98,14 @@ class Work:
         return training_images(self.model, self.data, self.group, track=self.track)
 
     @cached_property
-    def unseen(self) -> Pixels:
-        """Images to complete."""
-        held_out = self.training[1]
+    def unseen(self) -> Images:
+        """Images to complete: held out of the model's own data, or else of those to compare with."""
+        held_out = None if self.data is None else held_out_images(self.model, self.group, track=self.track)
+        if held_out is None and not (self.data is not None and is_statistics_file(self.data)):
+            held_out = self.training[1]
         if held_out is None or not len(held_out):
-            raise ValueError("no held-out images to complete: leave inpainting out of --parts")
-        return held_out.pixels[:COMPLETED]
+            raise ValueError("no held-out images to complete (leave --data out, or inpainting out of --parts)")
+        return replace(held_out, pixels=held_out.pixels[:COMPLETED])
 
     def prepare(self, wanted: Sequence[str]) -> None:
         """Open all that these parts need: what is missing must not cost hours of sampling first."""
@@ -112,7 +116,9 @@ class Work:
             check_neighbors("the model", self.model.shape, self.training[0], cure)
             _ = self.network
         if "numbers" in wanted or "robustness" in wanted:
-            _ = self.reference
+            _ = self.network
+            if self.data is None or not is_statistics_file(self.data):
+                _ = self.training  # their features come after the pictures: without a GPU they take hours
         if "inpainting" in wanted:
             _ = self.unseen
 
@@ -134,8 +140,9 @@ class Work:
         together = {"numbers": self.numbers, "robustness": self.robustness}
         if part in together:
             return together[part]()
-        alone = {"samples": self.samples, "stages": self.stages, "neighbors": self.neighbors, "digits": self.digits}
-        return {**alone, "inpainting": self.inpainting}[part]() if self.group.main else {}
+        alone = {"samples": self.samples, "stages": self.stages, "neighbors": self.neighbors}
+        alone |= {"digits": self.digits, "inpainting": self.inpainting}
+        return alone[part]() if self.group.main else {}
 
     def samples(self) -> dict[str, Any]:
         """Uncurated samples, a picture of each kind."""
@@ -195,19 +202,21 @@ class Work:
 
     def inpainting(self) -> dict[str, Any]:
         """Held-out images with holes of several shapes, completed."""
-        model, size, images = self.model, self.batch_size, self.unseen
+        model, size, images = self.model, self.batch_size, self.unseen.pixels
+        originals = KEPT_OUT not in name_alone(self.unseen.name).lower()
+        noise = 0.0 if self.how.denoise else model.sigmas[-1].item()
         made: dict[str, Any] = {"files": [f"inpainting_{name}.png" for name in MASKS], "masks": {}}
         for name, file in zip(MASKS, made["files"], strict=True):
             known, what = masks_for(images, name), f"completing, {name}"
             found = complete(model, images, known, self.how, batch_size=size, track=self.track, what=what)
-            sheet = picture(found, images, known, originals=KEPT_OUT not in name_alone(model.recipe.data))
+            sheet = picture(found, images, known, originals=originals)
             save_png(self.out / file, sheet, zoom=zoom_for(sheet, target=900))
-            made["masks"][name] = judged(found, images, known, model.sigmas[-1].item())
+            made["masks"][name] = judged(found, images, known, model.sigmas[-1].item(), noise=noise)
         return made
 
     def robustness(self) -> dict[str, Any]:
         """FID and the like by step size and number of steps."""
-        n, track = min(self.n, COPIES), self.track
+        n, track = min(self.n, COMPARED), self.track
         reference, size = self.reference[0], self.batch_size
         cells = robustness(self.model, self.how, n, reference, self.network, self.group, batch_size=size, track=track)
         return {"n": n, "cells": cells} if self.group.main else {}

@@ -30,26 +30,31 @@ def search(
     *,
     k: int,
     flips: bool = True,
-    block: int = 1000,
+    block: int | None = None,
     device: torch.device | str = "cpu",
     track: Track[Any] = silent,
 ) -> Neighbors:
     """The k training images next to each of the images, as they are or mirrored (`flips`). Exact.
 
-    `images`: one or more sets of them, which may differ in size where `embed` takes that.
+    `images`: one or more sets of them, which may differ in size where `embed` takes that. `block`: training images
+    that are looked at together; None: few where they take long.
     """
+    slow = embed is not in_pixels
+    block = block or (100 if slow and torch.device(device).type == "cpu" else 1000)
 
-    def embedded(pixels: Pixels) -> Tensor:
-        parts = (pixels[first : first + 100] for first in range(0, len(pixels), 100))
-        return torch.cat([embed(torch.as_tensor(np.array(part)).to(device)) for part in parts])
+    def embedded(pixels: Pixels, what: str = "") -> Tensor:
+        parts = [pixels[first : first + 100] for first in range(0, len(pixels), 100)]
+        told = track(parts, what, len(parts)) if slow and what else iter(parts)
+        return torch.cat([embed(torch.as_tensor(np.array(part)).to(device)) for part in told])
 
     def blocks() -> Iterator[tuple[int, Tensor]]:
         starts = range(0, len(training), block)
         for start in track(starts, f"searching {len(training)} images for neighbours", len(starts)):
             yield start, embedded(training[start : start + block])
 
-    forms = [torch.cat([embedded(each) for each in images])]
+    forms = [torch.cat([embedded(each, f"features of {len(each)} images") for each in images])]
     if flips:
-        forms.append(torch.cat([embedded(each[:, :, ::-1]) for each in images]))
+        mirrored = (each[:, :, ::-1] for each in images)
+        forms.append(torch.cat([embedded(each, f"features of {len(each)} mirror images") for each in mirrored]))
     found = nearest(forms, blocks(), k=min(k, len(training)))
     return Neighbors(found.distances.cpu(), found.numbers.cpu())

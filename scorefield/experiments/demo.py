@@ -87,10 +87,7 @@ class Settings:
 def make(out: Path, *, seed: int = 0, track: Track[Any] = silent) -> Demo:
     """index.html in `out`, and beside it the pictures and the numbers that it shows."""
     if MODEL not in shipped_models():
-        raise OSError(
-            f"this installation is broken: it lacks the demo's model, {MODEL} "
-            "(install scorefield again: pip install --force-reinstall --no-deps scorefield)"
-        )
+        raise OSError(f"this installation is broken: it lacks the demo's model, {MODEL} (install scorefield again)")
     model = load(f"{PREFIX}{MODEL}")
     recipe = model.recipe
     step_size = float(f"{recipe.step_size * recipe.sample_steps / STEPS:g}")  # as the command line would have it

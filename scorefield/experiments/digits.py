@@ -82,7 +82,7 @@ def check_shape(shape: tuple[int, ...]) -> None:
 def judge(pixels: Pixels, classifier: Classifier | None = None) -> dict[str, Any]:
     """What the classifier says of images, bytes (N, 28, 28, 1), beside what it says of MNIST's test set.
 
-    accepted: the share p that it calls a digit, standard error √(p(1 − p)/n). histogram: how many of each digit among
+    accepted: the share p that it calls a digit, with its standard error. histogram: how many of each digit among
     those, h. distance_to_uniform: ½ Σ |h/Σh − 1/10|; distance_by_chance: its mean over as many draws of a fair die
     with ten faces, about 5 √(2/π · 0.09/Σh).
     """
@@ -97,13 +97,19 @@ def judge(pixels: Pixels, classifier: Classifier | None = None) -> dict[str, Any
     return {
         "n": n,
         "accepted": p,
-        "accepted_standard_error": math.sqrt(p * (1 - p) / n),
+        "accepted_standard_error": share_error(p, n),
         "histogram": histogram.tolist(),
         "distance_to_uniform": (histogram.double() / total - 0.1).abs().sum().item() / 2 if total else math.nan,
         "distance_by_chance": 5 * math.sqrt(2 / math.pi * 0.09 / total) if total else math.nan,
         "confidence": CONFIDENCE,
         "real": classifier.real,
     }
+
+
+def share_error(p: float, n: int) -> float:
+    """The standard error √(q(1 − q)/(n + 2)) of a share p of n, with one more of each kind, so that none is certain."""
+    q = (p * n + 1) / (n + 2)
+    return math.sqrt(q * (1 - q) / (n + 2))
 
 
 def load_classifier(path: Path = WEIGHTS) -> Classifier:

@@ -7,7 +7,6 @@ converges.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from scorefield.networks import ResNet
 from scorefield.noise import SampleNoise
 from scorefield.objectives import sliced
 from scorefield.progress import Track, silent
-from scorefield.recipes import Recipe
 from scorefield.runs.train import batches, chosen_kernels
 from scorefield.training import Descent, TrainingState, descent, fit, prepared, step_loss
 
@@ -51,7 +49,7 @@ class Settings:
     """Iterations at the end whose spread is told."""
 
 
-QUICK = Settings(iterations=60, batch_size=8, filters=(8, 16, 16, 32, 32), last=20)
+QUICK = Settings(iterations=40, batch_size=8, filters=(8, 16, 16, 32, 32), last=20)
 
 
 def train(
@@ -82,7 +80,7 @@ def train(
     step: Descent = (
         RecordedUpdate(losses, state, seed=seed, clip=0.0) if cuda else descent(state, step_loss(losses, seed=seed))
     )
-    batch = batches(images, Recipe(batch_size=settings.batch_size, seed=seed), Group(0, 1, device))
+    batch = batches(images, Group(0, 1, device), batch_size=settings.batch_size, seed=seed)
     updates = fit(state, batch, step, steps=settings.iterations, learning_rate=rate)
     with chosen_kernels(device, deterministic=False):
         told = track(updates, f"fig1: sliced score matching, σ = {sigma:g}", settings.iterations)
@@ -93,6 +91,7 @@ def spread(curve: Curve, last: int) -> dict[str, Any]:
     """How the loss lies at its last iterations.
 
     `wander` is the standard deviation of the means of 100 iterations: it leaves out what differs from batch to batch.
+    Of fewer than 200 iterations there is none.
     """
     end = curve[-last:]
     finite = end[np.isfinite(end)]
@@ -100,13 +99,12 @@ def spread(curve: Curve, last: int) -> dict[str, Any]:
         bad = int(np.flatnonzero(~np.isfinite(curve))[0])
         return {"iterations": len(end), "not_finite_from": bad + 1}
     quantiles = np.quantile(end, [0.05, 0.25, 0.5, 0.75, 0.95])
-    means = smooth(end, min(100, len(end)))
     return {
         "iterations": len(end),
         "mean": float(end.mean()),
         "std": float(end.std()),
         "std_over_mean": float(end.std() / abs(end.mean())),
-        "wander": float(means.std()),
+        "wander": float(smooth(end, 100).std()) if len(end) >= 200 else None,
         "min": float(end.min()),
         "max": float(end.max()),
         "quantiles": {f"{share:g}": float(q) for share, q in zip((5, 25, 50, 75, 95), quantiles, strict=True)},
@@ -137,6 +135,7 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[Any] = s
         "seed": seed,
         "quick": quick,
         "machine": device_name(device),
+        "precision": "TF32" if device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "float32",
         "settings": asdict(settings),
     }
     figure = new_figure(11, 4)
@@ -146,12 +145,13 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[Any] = s
 
 
 def _draw(axes: Axes, title: str, curve: Curve, told: dict[str, Any], size: int) -> None:
-    """Every iteration in grey and the means on top of it; what the first iterations overshoot is cut off."""
-    smoothed = smooth(curve, size)
+    """Every iteration in grey and the means on top of it."""
+    smoothed, (low, high) = smooth(curve, size), _window(curve)
+    outside = 1 - np.mean((curve >= low) & (curve <= high))
     axes.plot(np.arange(1, len(curve) + 1), curve, color="0.8", lw=0.4, rasterized=True)
     axes.plot((np.arange(len(smoothed)) + 0.5) * size, smoothed, color="tab:blue", lw=1.2)
-    axes.set_ylim(*_window(curve))
-    axes.set(xlim=(0, len(curve)), xlabel="iteration", ylabel="sliced score matching loss")
+    axes.set(xlim=(0, len(curve)), ylim=(low, high), ylabel="sliced score matching loss")
+    axes.set_xlabel(f"iteration ({outside:.1%} of the losses lie beyond the picture)" if outside else "iteration")
     words = (
         f"not finite from iteration {told['not_finite_from']:,} on"
         if "not_finite_from" in told
@@ -162,11 +162,12 @@ def _draw(axes: Axes, title: str, curve: Curve, told: dict[str, Any], size: int)
     axes.grid(alpha=0.3, lw=0.5)
 
 
-def _window(curve: Sequence[float] | Curve) -> tuple[float, float]:
-    """Heights that hold 98 % of the losses and some air."""
-    finite = np.asarray(curve)[np.isfinite(curve)]
+def _window(curve: Curve) -> tuple[float, float]:
+    """Heights that hold all losses but the first of them, but for one in a thousand, and some air."""
+    later = curve[len(curve) // 50 :]
+    finite = later[np.isfinite(later)]
     if not len(finite):
         return -1.0, 1.0
-    low, high = np.quantile(finite, [0.01, 0.99])
+    low, high = np.quantile(finite, [0.0005, 0.9995])
     air = 0.08 * max(high - low, 1e-6)
     return float(low - air), float(high + air)

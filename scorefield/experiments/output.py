@@ -50,7 +50,7 @@ def new_figure(width: float, height: float) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("figures need matplotlib (pip install 'scorefield[figures]')") from error
+        raise ImportError("figures need matplotlib (pip install matplotlib)") from error
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 

@@ -120,16 +120,14 @@ def _exhibits(letter: str, extended: str, intermediate: str, inpainting: str) ->
             "-baseline",
         ),
         Exhibit(f"Figure 8 ({letter})", "intermediate samples of the baseline", "stages.png", "stages", "-baseline"),
-        *(
-            Exhibit(
-                inpainting if hole == "left" else NOT_THERE,
-                f"held-out images of which {words} {'are' if words.endswith('s') else 'is'} hidden, and completions",
-                f"inpainting_{hole}.png",
-                "inpainting",
-            )
-            for hole, words in HOLES.items()
-        ),
+        *(_completions(hole, inpainting if hole == "left" else NOT_THERE) for hole in HOLES),
     )
+
+
+def _completions(hole: str, where: str) -> Exhibit:
+    words = f"{HOLES[hole]} {'are' if HOLES[hole].endswith('s') else 'is'}"
+    shows = f"held-out images of which {words} hidden, and completions"
+    return Exhibit(where, shows, f"inpainting_{hole}.png", "inpainting")
 
 
 OMITTED = (

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from scorefield.data.named import SETS
 from scorefield.experiments import tables
 from scorefield.experiments.curves import PICTURE, draw_curves, has_curves
 from scorefield.experiments.paper import DATA_SETS, FIGURES, NOT_THERE, TITLES, DataSet, Exhibit
@@ -16,7 +17,10 @@ from scorefield.experiments.tables import Reports
 from scorefield.files import new_file
 from scorefield.progress import duration
 from scorefield.recipes import RECIPES
+from scorefield.shipped import shipped_models
 
+HEAD = "# Results\n\nMade by `scorefield results`"
+"""How the page begins."""
 WIDTH = 440
 """Of the pictures, in pixels."""
 NO_MATTER = ("checkpoint_every", "evaluate_every", "log_every", "previews", "preview_steps")
@@ -40,6 +44,10 @@ def read_reports(folder: Path) -> Reports:
 def make_page(folder: Path, out: Path) -> list[Path]:
     """Draws the curves beside each report, and writes the page. Returns the files made."""
     reports = read_reports(folder)
+    if not reports and not any((folder / "figures").glob("fig*.json")):
+        raise FileNotFoundError(f"no reports in {folder} (scorefield report MODEL --out {folder}/NAME makes one)")
+    if out.exists() and not out.read_text(encoding="utf-8", errors="replace").startswith(HEAD):
+        raise FileExistsError(f"{out} was not made by scorefield results (name another page with --out)")
     made = [draw_curves(each, folder / name) for name, each in reports.items() if has_curves(each)]
     text = page(reports, folder, out)
     with new_file(out) as file:
@@ -54,8 +62,7 @@ def page(reports: Reports, folder: Path, out: Path) -> str:
     others = sorted({name.partition("-")[0] for name in reports} - known)
     sets = [*DATA_SETS, *(DataSet(name, name) for name in others)]
     head = (
-        "# Results\n\n"
-        f"Made by `scorefield results` of the JSON files in the folders of [{place}]({place}), not by hand. On the "
+        f"{HEAD} of the JSON files in the folders of [{place}]({place}), not by hand. On the "
         "left what [the paper](https://arxiv.org/abs/1907.05600) shows, on the right what this code makes of the same. "
         "No sample was chosen: they are the first ones of their seed.\n"
     )
@@ -146,13 +153,15 @@ def _trained(name: str, report: dict[str, Any]) -> str:
     model, training = report["model"], report.get("training", {})
     if "imported_from" in model:
         return f"# imported from {model['imported_from']}\n"
-    selected = Path(shlex.split(report["command"])[2]).name == "best"
+    place = Path(shlex.split(report["command"])[2])
+    selected, run = place.name == "best", (place.parent if place.name == "best" else place)
+    run = run if len(run.parts) > 1 else Path("runs") / name  # a model file has no folder of its own
     recipe = model["recipe"] if selected else {**model["recipe"], "steps": model["step"]}
     how = f"# {model['step']:,} iterations of {recipe['batch_size']} images"
     if "seconds" in training:
         how += f" in {duration(training['seconds'])}: {training['images_per_second']:,.0f} images per second"
-    select = f"scorefield select runs/{name}\n" if selected else ""
-    return f"{train_command(recipe)} --out runs/{name}\n{how}\n{select}"
+    select = f"scorefield select {run}\n" if selected else ""
+    return f"{train_command(recipe)} --out {run}\n{how}\n{select}"
 
 
 def train_command(recipe: dict[str, Any]) -> str:
@@ -175,6 +184,9 @@ def train_command(recipe: dict[str, Any]) -> str:
 def _not_measured(data_set: DataSet, missing: list[str], folder: str) -> str:
     lines = []
     for name in missing:
+        if name in shipped_models() and name not in SETS:
+            lines.append(f"scorefield report {name} -n {data_set.n} --out {folder}/{name}")
+            continue
         run, report = f"runs/{name}", f"scorefield report runs/{name}"
         if data_set.selected and name == data_set.name:
             report = f"scorefield select {run} && {report}/best"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
+from scorefield.experiments.digits import share_error
 from scorefield.experiments.paper import ROBUST, TABLE_1, DataSet, Exhibit
 
 Reports = dict[str, dict[str, Any]]
@@ -70,7 +70,8 @@ def _kept(found: dict[str, Any], name: str, form: str, error: str = "") -> str:
 
 
 def _fid(found: dict[str, Any]) -> str:
-    return "–" if found["fid"] is None else f"{found['fid']:.2f} (n = {found['n']:,})"
+    few = ", too few" if any("too few" in note for note in found.get("notes", [])) else ""
+    return "–" if found["fid"] is None else f"{found['fid']:.2f} (n = {found['n']:,}{few})"
 
 
 def _inception_score(found: dict[str, Any]) -> str:
@@ -81,11 +82,11 @@ def _inception_score(found: dict[str, Any]) -> str:
 
 
 def _accepted(verdict: dict[str, Any] | None) -> str:
-    """A share p of n with its standard error, √(p(1 − p)/n)."""
+    """A share with its standard error."""
     if verdict is None:
         return "–"
     p, n = verdict["accepted"], verdict["n"]
-    return f"{p:.2%} ± {math.sqrt(p * (1 - p) / n):.2%} (n = {n:,})"
+    return f"{p:.2%} ± {share_error(p, n):.2%} (n = {n:,})"
 
 
 def _histogram(verdict: dict[str, Any] | None) -> str:
@@ -177,7 +178,7 @@ def caption(exhibit: Exhibit, report: dict[str, Any]) -> str:
             f"within {_number(told['known_error'], '.2f')} σ of the last level; in the hole, two completions differ by "
             f"{_number(told['distance'], '.3f')} (root mean square) where two images differ by "
             f"{_number(told['distance_between_images'], '.3f')}; across its border they are "
-            f"{_number(told['seam'], '.2f')} times as steep as the images"
+            f"{_number(told['seam'], '.2f')} times as steep as images with as much noise"
         )
     told, others = made[exhibit.picture.removesuffix(".png")], made.get("others", "held-out images")
     return (
@@ -191,7 +192,7 @@ def figure_caption(name: str, numbers: dict[str, Any]) -> str:
     """What is to be said below a figure that is not about an image model."""
     if name == "fig1":
         ends = [_end(sigma, told) for sigma, told in numbers["spread"].items()]
-        return f"{'; '.join(ends)}; on {numbers['machine']}"
+        return f"{'; '.join(ends)}; on {numbers['machine']}, {numbers['precision']}"
     if name == "fig2":
         near, far = numbers["relative_error_near"], numbers["relative_error_far"]
         return f"relative error {near:.2f} {numbers['near']}, {far:.2f} {numbers['far']}"
@@ -204,5 +205,5 @@ def _end(sigma: str, told: dict[str, Any]) -> str:
         return f"σ = {sigma}: not finite from iteration {told['not_finite_from']:,} on"
     return (
         f"σ = {sigma}, last {told['iterations']:,} iterations: {told['mean']:,.0f} ± {told['std']:,.0f} "
-        f"({told['std_over_mean']:.1%}), means of 100 iterations ± {told['wander']:,.0f}"
+        f"({told['std_over_mean']:.1%}), means of 100 iterations ± {_number(told['wander'], ',.0f')}"
     )

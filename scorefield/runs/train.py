@@ -66,7 +66,7 @@ def _train(
     track: Track[object],
 ) -> Path:
     run, images = _prepare(recipe, out, group, say, track)
-    batch = batches(images, recipe, group)
+    batch = batches(images, group, batch_size=recipe.batch_size, seed=recipe.seed)
     if resume:
         run.restore()
         if len(set(group.all(run.state.step))) > 1:
@@ -139,13 +139,13 @@ def data_of(recipe: Recipe, *, track: Track[object] = silent) -> tuple[data.Imag
     return data.split(images, held_out) if held_out else (images, None)
 
 
-def batches(images: data.Images, recipe: Recipe, group: Group) -> Batch:
+def batches(images: data.Images, group: Group, *, batch_size: int, seed: int) -> Batch:
     """This process's part of each step's batch; from the GPU's own memory where the data fits there."""
-    if recipe.batch_size % group.world:
-        raise ValueError(f"a batch of {recipe.batch_size} cannot be shared by {group.world} processes (--batch-size)")
-    size = recipe.batch_size // group.world
-    mine = partial(data.indices, len(images), seed=recipe.seed, rank=group.rank, world=group.world, size=size)
-    draw = partial(data.batch, images, seed=recipe.seed, rank=group.rank, world=group.world, size=size)
+    if batch_size % group.world:
+        raise ValueError(f"a batch of {batch_size} cannot be shared by {group.world} processes (--batch-size)")
+    size = batch_size // group.world
+    mine = partial(data.indices, len(images), seed=seed, rank=group.rank, world=group.world, size=size)
+    draw = partial(data.batch, images, seed=seed, rank=group.rank, world=group.world, size=size)
     if group.device.type == "cuda" and images.pixels.nbytes < torch.cuda.mem_get_info(group.device)[0] / 4:
         resident = torch.tensor(images.pixels).to(group.device)
         return lambda step: resident[torch.as_tensor(mine(step=step)).pin_memory().to(group.device, non_blocking=True)]

@@ -7,4 +7,6 @@ try:
     import starlette as _starlette  # noqa: F401
     import uvicorn as _uvicorn  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"the web page needs a package: {error} (pip install 'scorefield[web]')") from error
+    raise ImportError(
+        f"the web page needs a package: {error} (pip install starlette uvicorn python-multipart)"
+    ) from error

@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from scorefield.web.jobs import ENDED, Job, Update, Worker
-from scorefield.web.playground import METHODS
+from scorefield.web.playground import BOTH
 
 POLL, HEARTBEAT = 0.05, 10.0
 """Seconds between two looks at a job that is listened to, and between two signs of life."""
@@ -75,5 +75,5 @@ def _frame(job: Job, number: int, update: Update) -> dict[str, Any]:
     if job.kind == "playground":
         points = update.frame.astype(float).round(3).tolist()
         both = job.settings["method"] == "both"
-        return {**values, "points": dict(zip(METHODS, points, strict=False)) if both else points}
+        return {**values, "points": dict(zip(BOTH, points, strict=True)) if both else points}
     return {**values, "image": f"/api/jobs/{job.id}/frames/{number}.png"}

@@ -75,7 +75,7 @@ def _places(given: Sequence[str]) -> dict[str, Place]:
     shipped = {name: Place(name, path, True) for name, path in shipped_models().items()}
     places: dict[str, Place] = {}
     for each in dict.fromkeys(given):
-        path = Path(each) if _awaited(Path(each)) else find(each)
+        path = Path(each) if _may_begin(Path(each)) else find(each)
         if (known := next((name for name, place in shipped.items() if place.path == path), None)) is not None:
             places[known] = shipped[known]
         if path in [place.path for place in places.values()]:
@@ -89,10 +89,14 @@ def _places(given: Sequence[str]) -> dict[str, Place]:
     return {**places, **shipped}
 
 
-def _awaited(path: Path) -> bool:
+def _may_begin(path: Path) -> bool:
     """Whether a run may begin there: a path without a suffix to nothing, or to an empty folder."""
     empty = path.is_dir() and not any(path.iterdir())
     return empty or (not path.exists() and not path.suffix and len(path.parts) > 1)
+
+
+def _begun(path: Path) -> bool:
+    return path.is_file() or (path / "recipe.json").is_file() or bool(model_files(path))
 
 
 class Models:
@@ -105,13 +109,13 @@ class Models:
         for place in self._places.values():  # what is no model is said before the server starts
             if place.path.is_file():
                 _card("", place, place.path)
-            elif not (_awaited(place.path) or (place.path / "recipe.json").is_file() or model_files(place.path)):
+            elif not (_begun(place.path) or _may_begin(place.path)):
                 raise FileNotFoundError(f"{place.path} holds no training run and no model (name a run's folder)")
 
     @property
     def awaited(self) -> list[str]:
         """Those of whose training nothing is to be seen yet."""
-        return [name for name, place in self._places.items() if _awaited(place.path)]
+        return [name for name, place in self._places.items() if not _begun(place.path)]
 
     @property
     def folders(self) -> dict[str, Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,13 @@ from scorefield.experiments.fig3 import Settings
 from scorefield.experiments.output import EXTENT, HEAVY, LIGHT, WEIGHTS, grid
 from scorefield.generate import kept_steps
 from scorefield.noise import SampleNoise, geometric, sample_seeds
-from scorefield.samplers import annealed_langevin, langevin
+from scorefield.samplers import State, annealed_langevin, langevin, unstable
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
 from scorefield.web.requests import Fields, bad, in_bounds, malformed
 
-METHODS = ("langevin", "annealed", "both")
+BOTH = ["langevin", "annealed"]
+METHODS = (*BOTH, "both")
 MIXTURE = ("means", "weights")
 KNOWN = (*MIXTURE, "method", "n", "seed", "steps", "step_size", "sigma_max", "sigma_min", "levels")
 FIELD = (*MIXTURE, "sigma", "points")
@@ -83,28 +84,32 @@ def playground_job(fields: Fields, limits: Limits) -> Job:
     except ValueError as error:
         raise bad(str(error)) from error
     work = partial(_states, settings, sigmas, kept_steps(settings["steps"] * levels, limits.frames))
-    return Job("playground", work, settings["steps"] * levels, settings)
+    warning = unstable(settings["sigma_min"], settings["step_size"])
+    return Job("playground", work, settings["steps"] * levels, settings, warning=warning)
 
 
 def _states(settings: dict[str, Any], sigmas: Tensor, keep: set[int]) -> Iterator[Update]:
     """The points after each step, (N, 2); of both methods (2, N, 2), plain Langevin dynamics first."""
-    method, steps = settings["method"], settings["steps"]
-    noises = [SampleNoise(sample_seeds(settings["seed"], range(settings["n"]))) for _ in range(2)]
-    start, same = (EXTENT * (2 * noise.rand_like(torch.empty(settings["n"], 2)) - 1) for noise in noises)
-    score = GaussianMixture(settings["means"], 0.0, settings["weights"]).score
-    walk: dict[str, Any] = {"step_size": settings["step_size"], "randn_like": noises[0].randn_like}
-    states = {"langevin": langevin(score, start, settings["sigma_min"], steps=steps * len(sigmas), **walk)}
-    walk["randn_like"] = noises[1].randn_like
-    states["annealed"] = annealed_langevin(score, same, sigmas, steps=steps, **walk)
-    chosen = list(states.values()) if method == "both" else [states[method]]
+    methods = BOTH if settings["method"] == "both" else [settings["method"]]
+    walks = [_walk(method, settings, sigmas) for method in methods]
     levels = sigmas.tolist()
 
-    def frame(xs: Sequence[Tensor]) -> NDArray[np.float32]:
-        return torch.stack(list(xs)).numpy() if method == "both" else xs[0].numpy()
+    def frame(xs: list[Tensor]) -> NDArray[np.float32]:
+        return (torch.stack(xs) if len(xs) > 1 else xs[0]).numpy()
 
-    yield Update(0, levels[0], 1, frame([start, same]))
-    for each in zip(*chosen, strict=True):
+    yield Update(0, levels[0], 1, frame([start for start, _ in walks]))
+    for each in zip(*(states for _, states in walks), strict=True):
         step = each[0].step
-        level = (step - 1) // steps
-        kept = frame([state.x for state in each]) if step in keep else None
-        yield Update(step, levels[level], level + 1, kept)
+        level = (step - 1) // settings["steps"]
+        yield Update(step, levels[level], level + 1, frame([state.x for state in each]) if step in keep else None)
+
+
+def _walk(method: str, settings: dict[str, Any], sigmas: Tensor) -> tuple[Tensor, Iterator[State]]:
+    """Where the points start, and the states that follow; Langevin takes as many steps as all levels together."""
+    noise = SampleNoise(sample_seeds(settings["seed"], range(settings["n"])))
+    start = EXTENT * (2 * noise.rand_like(torch.empty(settings["n"], 2)) - 1)
+    score = GaussianMixture(settings["means"], 0.0, settings["weights"]).score
+    steps, how = settings["steps"], {"step_size": settings["step_size"], "randn_like": noise.randn_like}
+    if method == "annealed":
+        return start, annealed_langevin(score, start, sigmas, steps=steps, **how)
+    return start, langevin(score, start, settings["sigma_min"], steps=steps * len(sigmas), **how)

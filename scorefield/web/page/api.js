@@ -111,16 +111,18 @@ async function useful(job) {
 /** A job's events until it ends. A broken connection is made again, and frames that come twice are passed over. */
 function follow(job, onStatus, onFrame, lost) {
   return new Promise((resolve, reject) => {
-    let stream, seen = 0, broken = 0;
+    let stream, seen = 0, broken = 0, closed = false;
     lost.addEventListener("abort", () => { close(); reject(lost.reason); });
     const leave = () => stream.close();
     const back = (event) => { if (event.persisted) connect(); }; // the page was kept while another one was shown
     const close = () => {
+      closed = true;
       stream.close();
       removeEventListener("pagehide", leave);
       removeEventListener("pageshow", back);
     };
     const connect = () => {
+      if (closed) return;
       stream = new EventSource(`/api/jobs/${job}/events`);
       stream.addEventListener("frame", (event) => {
         const frame = JSON.parse(event.data);
@@ -160,7 +162,7 @@ function follow(job, onStatus, onFrame, lost) {
             return;
           }
         }
-        setTimeout(connect, 400);
+        if (!closed) setTimeout(connect, 400);
       };
     };
     addEventListener("pagehide", leave);

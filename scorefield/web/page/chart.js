@@ -54,7 +54,8 @@ export class Chart {
   show(lines) {
     this.lines = lines.filter(({ points }) => points.length);
     this.steps = [...new Set(this.lines.flatMap(({ points }) => points.map(([step]) => step)))].sort((a, b) => a - b);
-    const ends = this.lines.map(({ name, points }) => `${name}: ${digits(points.at(-1)[1] ?? NaN)}`);
+    const last = (points) => points.findLast(([, value]) => value != null);
+    const ends = this.lines.filter(({ points }) => last(points)).map(({ name, points }) => `${name}: ${digits(last(points)[1])}`);
     this.svg.setAttribute("aria-label", ends.length ? `${this.label}. At step ${count(this.steps.at(-1))}: ${ends.join(", ")}` : this.label);
     this.draw();
   }

@@ -4,7 +4,7 @@ import { blobOf } from "./api.js";
 import { Editor } from "./editor.js";
 import { Film } from "./film.js";
 import { Settings } from "./settings.js";
-import { all, count, find, make, save, tell } from "./ui.js";
+import { all, count, find, make, remember, remembered, save, tell } from "./ui.js";
 
 export function makeTab(root, { models, limits }) {
   const form = find("form", root);
@@ -12,7 +12,7 @@ export function makeTab(root, { models, limits }) {
   let asked = 0; // images may arrive in another order than asked for
   let source = null; // { name, file } or { name, example, file }
   let running = Promise.resolve();
-  let hole = JSON.parse(sessionStorage.getItem("hole") ?? "[]"); // width, height and pixels, from before the page was loaded again
+  let hole = JSON.parse(remembered("hole") ?? "[]"); // width, height and pixels, from before the page was loaded again
   let sent = null; // { mask, source } of what is shown
 
   const film = new Film(find(".work", root), {
@@ -51,7 +51,7 @@ export function makeTab(root, { models, limits }) {
       find(".hole-count", root).textContent = part ? `${count(part)} of ${count(editor.hidden.length)} pixels are hidden.` : "Nothing is hidden yet.";
       find("[data-do=undo]", root).disabled = !editor.undos.length;
       find("[data-do=redo]", root).disabled = !editor.redos.length;
-      if (editor.pointer == null && editor.hidden.length <= 2 ** 16) sessionStorage.setItem("hole", JSON.stringify([editor.width, editor.height, editor.hidden.join("")]));
+      if (editor.pointer == null && editor.hidden.length <= 2 ** 16) remember("hole", JSON.stringify([editor.width, editor.height, editor.hidden.join("")]));
     },
   });
   for (const radio of all("[name=tool]", root)) radio.addEventListener("change", () => { editor.tool = radio.value; });
@@ -152,7 +152,7 @@ export function makeTab(root, { models, limits }) {
     editor.changed();
   }
   form.elements.model.addEventListener("change", setModel);
-  form.elements.n.addEventListener("change", () => { if (!film.frames.length) film.expect(Math.min(Number(form.elements.n.value) || 5, limits.completions), settings.model.shape); });
+  form.elements.n.addEventListener("change", () => { if (!film.frames.length && !find(".primary", form).disabled) film.expect(Math.min(Number(form.elements.n.value) || 5, limits.completions), settings.model.shape); });
 
   // -------- the job
 

@@ -64,7 +64,8 @@ export function makeTab(root) {
     const levels = (run.log?.columns ?? []).filter((name) => /^loss_\d+$/.test(name));
     const last = run.log?.rows?.at(-1), loss = last?.[run.log.columns.indexOf("loss")];
     const left = run.state === "training" && run.step ? (run.seconds / run.step) * (run.steps - run.step) : null;
-    const facts = { Run: run.name, State: run.state, Step: `${count(run.step)} of ${count(run.steps)}` };
+    const facts = { Run: run.name, State: run.state };
+    if (run.steps) facts.Step = `${count(run.step)} of ${count(run.steps)}`;
     if (loss != null) facts.Loss = digits(loss);
     if (run.images_per_second) facts["Images per second"] = count(Math.round(run.images_per_second));
     if (run.seconds) facts["Time spent"] = duration(run.seconds);
@@ -118,7 +119,7 @@ export function makeTab(root) {
         const run = known.state === "waiting" ? known : await get(`/api/runs/${encodeURIComponent(asked)}`);
         if (asked !== chosen) return;
         showRun(run);
-      } else again = false;
+      } else again = seen !== ""; // one that was there comes back
     } catch { /* the notice of a server that is gone is shown already; a run half written is read next time */ }
     clearTimeout(timer);
     if (again) timer = setTimeout(() => { if (!root.hidden && !document.hidden) look(); }, EVERY);

@@ -2,7 +2,7 @@
 
 import { Film } from "./film.js";
 import { Settings } from "./settings.js";
-import { copy, find, make, tell } from "./ui.js";
+import { copy, find, make, remember, remembered, tell } from "./ui.js";
 
 export function makeTab(root, { models, limits }) {
   const form = find("form", root);
@@ -18,6 +18,7 @@ export function makeTab(root, { models, limits }) {
   });
   let drawn = ""; // the settings of what is shown
   let running = Promise.resolve();
+  let opened = 0;
   const address = (query) => `${location.origin}/#/sample?${query}`;
   const blank = () => film.expect(Math.min(Number(form.elements.n.value) || 16, limits.n), settings.model.shape);
   blank();
@@ -33,11 +34,11 @@ export function makeTab(root, { models, limits }) {
     }
     drawn = settings.query();
     if (location.hash !== `#/sample?${drawn}`) history[link ? "replaceState" : "pushState"](null, "", address(drawn));
-    const { shape, sigmas: levels } = settings.model, key = `job ${drawn}`;
+    const { shape, sigmas: levels, trained } = settings.model, key = `job ${trained} ${drawn}`;
     running = film.run("/api/sample", asked, {
       n: asked.n, shape, levels, start: find(".primary", form),
-      again: link ? sessionStorage.getItem(key) : null, // the page was loaded again, or one went back: the job may be there
-      onJob: (job) => sessionStorage.setItem(key, job),
+      again: link ? remembered(key) : null, // the page was loaded again, or one went back: the job may be there
+      onJob: (job) => remember(key, job),
     });
   }
 
@@ -58,8 +59,10 @@ export function makeTab(root, { models, limits }) {
         tell(find(".error", root), error.message);
         return;
       }
+      const mine = ++opened;
       find(".stop", root).click(); // what may still run
       await running;
+      if (mine !== opened) return; // the address changed again
       draw({ link: true });
     },
   };

@@ -14,7 +14,7 @@ export class Settings {
     Object.assign(this, { form, models, most });
     const { model, seed, steps, step_size } = form.elements;
     this.listModels();
-    document.addEventListener("models", () => this.listModels());
+    document.addEventListener("models", () => { this.listModels(); this.setModel(); });
     form.elements.n.value = Math.min(n, most.n);
     find(".primary", form).textContent = words;
     find(".n-label", form).textContent = noun;

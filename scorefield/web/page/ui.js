@@ -94,8 +94,24 @@ export const colour = (name) => getComputedStyle(document.documentElement).getPr
 /** Calls back when the light changes, so that canvases are drawn again. */
 export const onTheme = (redraw) => matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
+/** Text that outlives a reload of the page, where the browser allows it. */
+export function remembered(key) {
+  try {
+    return sessionStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+export function remember(key, text) {
+  try {
+    sessionStorage.setItem(key, text);
+  } catch { /* not allowed, or full: then it is forgotten */ }
+}
+
 /** Show or hide an error's words. */
 export function tell(element, words) {
+  if (element.textContent === (words ?? "") && element.hidden === !words) return; // a screen reader would say them again
   element.textContent = words ?? "";
   element.hidden = !words;
   if (words) element.scrollIntoView({ block: "nearest" });

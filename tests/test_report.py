@@ -65,7 +65,7 @@ def test_the_facts_that_stand_beside_the_numbers(run: Path, tmp_path: Path) -> N
     found = report(run, tmp_path / "dots & more", "--step-size", "2e-4")
     model = load(run)
     assert found["command"] == "scorefield report run --out 'dots & more' -n 30 --step-size 0.0002"
-    here = {"machine": "CPU, 1 threads", "processes": 1, "scorefield": version.__version__, "torch": torch.__version__}
+    here = {"machine": "CPU, 1 thread", "processes": 1, "scorefield": version.__version__, "torch": torch.__version__}
     assert found["made_on"] == dict.fromkeys(("sampling", "samples", "stages", "neighbors", "numbers"), here)
     assert found["sampler"] == {"steps": 7, "step_size": 2e-4, "denoise": False, "seed": 0, "precision": "float32"}
     facts = found["model"]

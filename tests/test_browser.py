@@ -257,7 +257,7 @@ def test_it_works_where_the_browser_remembers_nothing(page: Any, address: str) -
     page.fill("#sample [name=steps]", "1")
     draw(page)
     page.click("#tab-inpaint")
-    page.wait_for_selector("#inpaint .examples button")
+    until(page, "document.querySelector('#fitted').textContent !== ''")
     draw(page, "inpaint")
 
 

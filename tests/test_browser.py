@@ -241,6 +241,7 @@ def test_a_page_that_is_loaded_again_while_its_job_runs_goes_on_with_it(page: An
     asked: list[str] = []
     page.on("request", lambda sent: asked.append(sent.url) if sent.method == "POST" else None)
     page.goto(address)
+    page.fill("#sample [name=n]", "4")
     page.fill("#sample [name=steps]", "100")
     page.click("#sample .primary")
     until(page, "Number(document.querySelector('#sample .seek').value) >= 2")

@@ -85,7 +85,7 @@ def page(browser: Any, address: str) -> Iterator[Any]:
     """A page that asks no other host for anything, and has no complaints."""
     context = browser.new_context(viewport={"width": 1100, "height": 760}, accept_downloads=True)
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     complaints: list[str] = []
     page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -107,7 +107,7 @@ def draw(page: Any, tab: str = "sample") -> None:
 
 def until(page: Any, expression: str) -> None:
     """Wait until it is true. (Playwright's own wait needs eval, which the page's policy forbids.)"""
-    for _ in range(300):
+    for _ in range(1200):
         if page.evaluate(expression):
             return
         page.wait_for_timeout(50)

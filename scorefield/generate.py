@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,7 +62,7 @@ def kept_steps(total: int, frames: int) -> set[int]:
     return set(np.linspace(0, total, min(frames, total + 1)).round().astype(int).tolist())
 
 
-def drawn(
+def drawn_batches(
     score: Score,
     sigmas: Tensor,
     shape: tuple[int, int, int],
@@ -76,15 +77,16 @@ def drawn(
     frames: int = 1,
     track: Track[tuple[int, State]] = silent,
     what: str = "sampling",
-) -> np.ndarray:
-    """Samples of these numbers as bytes (N, frames, H, W, C), the last frame being the end of the sampling.
+) -> Iterator[tuple[range, np.ndarray]]:
+    """Samples of these numbers, batch by batch: the numbers, and bytes (N, frames, H, W, C), the last frame being the
+    end of the sampling.
 
     Number k depends on (seed, k) alone. There are fewer frames where the sampler has fewer states.
     """
     batches = [numbers[k : k + batch_size] for k in range(0, len(numbers), batch_size)]
     total = steps * len(sigmas) + denoise
     keep = set(np.linspace(total, 0, frames, endpoint=False).round().astype(int).tolist()) - {0}
-    kept: list[list[np.ndarray]] = [[] for _ in batches]
+    kept: list[np.ndarray] = []
     one = partial(generate, score, sigmas, shape, step_size=step_size, steps=steps, denoise=denoise, known=known)
 
     def states() -> Iterator[tuple[int, State]]:
@@ -94,7 +96,26 @@ def drawn(
 
     for number, state in track(states(), what, total * len(batches)):
         if state.step in keep:
-            kept[number].append(to_bytes(state.x))
+            kept.append(to_bytes(state.x))
+        if state.step == total:
+            yield batches[number], np.stack(kept, axis=1)
+            kept = []
+
+
+def joined_batches(batches: Iterable[tuple[range, np.ndarray]], shape: tuple[int, int, int]) -> np.ndarray:
+    """All of their images (N, frames, H, W, C); where there is no batch, none of one frame."""
     channels, height, width = shape
-    empty = np.empty((0, len(keep), height, width, channels), np.uint8)
-    return np.concatenate([empty, *(np.stack(each, axis=1) for each in kept)])
+    empty = np.empty((0, 1, height, width, channels), np.uint8)
+    images = [each for _, each in batches]
+    return np.concatenate(images) if images else empty
+
+
+def drawn(
+    score: Score,
+    sigmas: Tensor,
+    shape: tuple[int, int, int],
+    numbers: range,
+    **settings: Any,  # noqa: ANN401
+) -> np.ndarray:
+    """The samples of `drawn_batches` all together, (N, frames, H, W, C)."""
+    return joined_batches(drawn_batches(score, sigmas, shape, numbers, **settings), shape)

@@ -115,8 +115,13 @@ def save_images(path: Path, images: np.ndarray) -> None:
     elif kind == ".npy":
         save_npy(path, final)
     else:
-        for k, image in enumerate(final):
-            save_png(path / f"{k:05d}.png", image)
+        save_folder(path, final)
+
+
+def save_folder(path: Path, images: np.ndarray, *, first: int = 0) -> None:
+    """Images (N, H, W, C) as one PNG each, numbered from `first` on."""
+    for k, image in enumerate(images, first):
+        save_png(path / f"{k:05d}.png", image)
 
 
 def occluded(original: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -8,13 +8,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from scorefield import load
+from scorefield import generate, load
 from scorefield.cli import main
 from scorefield.data.pictures import Fit
 from scorefield.released import from_released
@@ -276,3 +277,25 @@ def test_an_image_is_not_replaced_by_its_own_completions(
     assert stopped.value.code == 2
     assert "would be replaced by its own completions" in capsys.readouterr().err
     assert (tmp_path / f"{which}.png").read_bytes() == before
+
+
+def test_what_was_sampled_into_a_folder_before_an_interrupt_is_there(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["sample", str(run), "-n", "5", "--batch-size", "2", "--steps", "1", "--out", str(tmp_path / "all")])
+    whole, began = generate.generate, []
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        began.append(1)
+        if len(began) == 3:
+            raise KeyboardInterrupt
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(generate, "generate", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        main(["sample", str(run), "-n", "5", "--batch-size", "2", "--steps", "1", "--out", str(tmp_path / "some")])
+    assert stopped.value.code == 130
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == [f"{k:05d}.png" for k in range(5)]
+    assert sorted(path.name for path in (tmp_path / "some").iterdir()) == [f"{k:05d}.png" for k in range(4)]
+    for path in (tmp_path / "some").iterdir():
+        assert path.read_bytes() == (tmp_path / "all" / path.name).read_bytes()

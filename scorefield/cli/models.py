@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -72,7 +73,12 @@ def sampled(model: Model, sampler: Sampler, group: Group, *, track: Track[object
     """The model's samples, which are kept on the disk, and drawn as far as they are missing there."""
     from scorefield.evaluation import Pool
 
-    return Pool(model, how_of(sampler, model)).draw(sampler.n, group, batch_size=sampler.batch_size, track=track)
+    return Pool(model, how_of(sampler, model)).draw(sampler.n, group, batch_size=batch_for(sampler, group), track=track)
+
+
+def batch_for(sampler: Sampler, group: Group) -> int:
+    """How many samples at once, of those that are kept: a CPU gains nothing by many, and an interrupt costs more."""
+    return sampler.batch_size if group.device.type == "cuda" else min(sampler.batch_size, 50)
 
 
 @app.command
@@ -94,7 +100,8 @@ def sample(
     """
     from scorefield.checkpoint import load
     from scorefield.distributed import joined
-    from scorefield.images import FRAMES, save_images
+    from scorefield.generate import joined_batches
+    from scorefield.images import FRAMES, save_folder, save_images
 
     sampler.check()
     if out.suffix.lower() not in (".png", ".gif", ".npy", ""):
@@ -104,23 +111,30 @@ def sample(
     prepare_file(out) if out.suffix else prepare_folder(out)
     with joined(sampler.device) as group:
         loaded = load(model, weights=sampler.weights, device=group.device)
-        parts = group.gather(_drawn(loaded, sampler, group, frames=FRAMES if out.suffix.lower() == ".gif" else 1))
+        batches = _batches(loaded, sampler, group, frames=FRAMES if out.suffix.lower() == ".gif" else 1)
+        if out.suffix:
+            parts = group.gather(joined_batches(batches, loaded.shape))
+            if group.main:
+                save_images(out, np.concatenate([part for part in parts if len(part)]))
+        else:  # what is done is there, whatever happens to the rest
+            for numbers, images in batches:
+                save_folder(out, images[:, -1], first=numbers.start)
+            group.wait()
         if group.main:
-            save_images(out, np.concatenate(parts))
             print(out)
 
 
-def _drawn(
+def _batches(
     model: Model, sampler: Sampler, group: Group, *, frames: int = 1, known: tuple[Tensor, Tensor] | None = None
-) -> np.ndarray:
-    """This process's part of the images as bytes (N, frames, H, W, C), the last frame being the end of the sampling."""
+) -> Iterator[tuple[range, np.ndarray]]:
+    """This process's part of the images, batch by batch: their numbers, and bytes (N, frames, H, W, C)."""
     from scorefield.fast import for_sampling
-    from scorefield.generate import drawn
+    from scorefield.generate import drawn_batches
 
     mine, how = group.share(sampler.n), how_of(sampler, model)
     size = max(1, min(len(mine), sampler.batch_size))
     score = for_sampling(model.network, model.shape, size=size, precision=how.precision)
-    return drawn(
+    return drawn_batches(
         score,
         model.sigmas,
         model.shape,
@@ -163,6 +177,7 @@ def inpaint(
     from scorefield.checkpoint import load
     from scorefield.data import pictures
     from scorefield.distributed import joined
+    from scorefield.generate import joined_batches
     from scorefield.images import save_completions, to_float
     from scorefield.masks import mask_of
 
@@ -179,7 +194,9 @@ def inpaint(
         original = pictures.fitted(picture, str(image), fit)
         known = mask_of(mask, fit, picture.size, seed=sampler.seed)
         y = to_float(original[None])[0].to(group.device)
-        parts = group.gather(_drawn(loaded, sampler, group, known=(y, known.to(group.device))))
+        batches = _batches(loaded, sampler, group, known=(y, known.to(group.device)))
+        parts = group.gather(joined_batches(batches, loaded.shape))
         if group.main:
-            save_completions(out, np.concatenate(parts)[:, -1], original, known.numpy())
+            images = np.concatenate([part for part in parts if len(part)])
+            save_completions(out, images[:, -1], original, known.numpy())
             print(out)

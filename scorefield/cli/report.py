@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import tyro
 
 from scorefield.cli.app import ModelName, app, prepare_folder, say, tracker, write_json
-from scorefield.cli.models import Sampler, how_of
+from scorefield.cli.models import Sampler, batch_for, how_of
 
 if TYPE_CHECKING:
     from scorefield.checkpoint import Model
@@ -73,7 +73,7 @@ def report(
         subject = load(model, weights=sampler.weights, device=group.device)
         prepare_folder(out)
         how = Pool(subject, how_of(sampler, subject)).how
-        work = Work(subject, how, sampler.n, sampler.batch_size, data, out, group, tracker(group))
+        work = Work(subject, how, sampler.n, batch_for(sampler, group), data, out, group, tracker(group))
         facts = {"command": _command(model, {"out": out, "n": sampler.n, "data": data, "run": run}, sampler)}
         file = ReportFile(out, facts | _facts(work, _training(model, run, subject)), group)
         _make(work, file, [part for part in PARTS if part in parts])

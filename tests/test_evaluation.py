@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from small_network import Small
 
 from scorefield import data
 from scorefield.data.images import Pixels
-from scorefield.evaluation import compared, measured, reference_of
+from scorefield.evaluation import compared, features, measured, reference, reference_of
 from scorefield.evaluation.features import places_of
 from scorefield.evaluation.reference import is_statistics_file, statistics_file
 from scorefield.evaluation.subjects import rows_of
@@ -142,3 +143,37 @@ def test_statistics_files(form: str, small: Small, tmp_path: Path) -> None:
     assert any("holds no images" in note for note in numbers["notes"])
     np.savez(tmp_path / "images.npz", images=dots(3, 1))
     assert not is_statistics_file(str(tmp_path / "images.npz"))
+
+
+@pytest.mark.filterwarnings("ignore:Inception's features of 230 images take hours")
+def test_a_slow_reference_goes_on_where_it_stopped(
+    tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "KEPT", 100)
+    images = data.Images(dots(230, 3, (8, 8, 1)), "dots", "a" * 64)
+    whole = reference_of(images, small, ALONE)
+    (file,) = (tmp_path / "store" / "cache").glob("features-*")
+    file.unlink()
+    monkeypatch.setattr(reference, "MANY", 200)
+    monkeypatch.setattr(reference, "PIECE", 50)
+    calls = small.calls
+
+    def interrupted(items: Any, what: str, total: int) -> Any:  # noqa: ANN401
+        assert total == 5
+        yield from list(items)[:3]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reference_of(images, small, ALONE, track=interrupted)
+    assert small.calls - calls == 6  # three pieces of two batches
+    found = reference_of(images, small, ALONE)
+    assert small.calls - calls == 10 - 1  # the last piece is one batch
+    assert found.n == whole.n == 230
+    torch.testing.assert_close(found.moments.mean, whole.moments.mean)
+    torch.testing.assert_close(found.moments.covariance, whole.moments.covariance)
+    assert found.kept is not None
+    assert whole.kept is not None
+    torch.testing.assert_close(found.kept, whole.kept)
+    assert len(list((tmp_path / "store" / "cache").glob("features-*"))) == 1
+    reference_of(images, small, ALONE)
+    assert small.calls - calls == 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -59,14 +60,16 @@ def measured(
     group: Group,
     *,
     batch_size: int = 0,
+    piece: range | None = None,
     track: Track[Any] = silent,
     what: str = "features",
 ) -> Measured:
     """The first n images through the network, in one pass shared by all processes of the group; each gets the result.
 
-    It does not depend on the batch size nor on the number of processes, but for rounding.
+    It does not depend on the batch size nor on the number of processes, but for rounding. `piece`: only these of them,
+    by one process.
     """
-    mine = group.share(n)
+    mine = group.share(n) if piece is None else piece
     size = batch_size or (256 if group.device.type == "cuda" else 32)
     places = places_of(n)
     statistics: Statistics | None = None
@@ -109,3 +112,10 @@ def _joined(
             classes.merge(others)
     places, features = (torch.cat(each) for each in zip(*(pair for part in parts for pair in part[1]), strict=True))
     return Measured(whole, features[places.argsort()], classes)
+
+
+def kept_order(n: int, pieces: Sequence[range]) -> Tensor:
+    """Where what `measured` keeps of each of these pieces of n images, one after the other, belongs among all."""
+    places = places_of(n)
+    parts = (places[piece.start : piece.stop] for piece in pieces)
+    return torch.cat([part[part < KEPT].sort().values for part in parts]).argsort()

@@ -7,7 +7,7 @@ import warnings
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,12 +17,14 @@ from scorefield import checkpoint
 from scorefield.data import Images, folder_of
 from scorefield.data.named import name_alone
 from scorefield.distributed import Group
-from scorefield.evaluation.features import Extractor, Measured, measured
+from scorefield.evaluation.features import Extractor, Measured, kept_order, measured
 from scorefield.metrics import Moments, Statistics
 from scorefield.progress import Track, silent
 
 MANY = 5000
-"""Images whose features take long on a CPU."""
+"""Images whose features take long on a CPU,"""
+PIECE = 200
+"""where they are made in pieces of so many."""
 VERSION = 1
 """Raised when the same images would give other features."""
 
@@ -57,18 +59,44 @@ def reference_of(images: Images, network: Extractor, group: Group, *, track: Tra
     if group.any(found is not None):
         found = group.all(found)[0] if group.world > 1 else found
     else:
-        if group.main and group.device.type == "cpu" and len(images) >= MANY:
-            warnings.warn(
-                f"Inception's features of {len(images):,} images take hours without a GPU; they are kept for the next "
-                "time (fewer images as --data are quicker, and give another FID)",
-                stacklevel=2,
-            )
-        found = measured(images.pixels, len(images), network, group, track=track, what=f"features of {images.name}")
+        slow = group.device.type == "cpu" and group.world == 1 and len(images) >= MANY
+        what = f"features of {images.name}"
+        if slow:
+            found = _in_pieces(images, network, group, path, track)
+        else:
+            found = measured(images.pixels, len(images), network, group, track=track, what=what)
         if group.main:
-            tensors = {"mean": found.statistics.mean, "scatter": found.statistics.scatter, "kept": found.kept}
-            checkpoint.write(path, tensors, {"n": str(found.n), "source": images.name})
+            _write(path, found, images)
     assert found is not None
     return Reference(name_alone(images.name), images.digest[:12], found.n, found.statistics, found.kept)
+
+
+def _in_pieces(images: Images, network: Extractor, group: Group, path: Path, track: Track[Any]) -> Measured:
+    """Where it takes hours: what is done is kept on the disk, and an interrupt costs a piece at most."""
+    warnings.warn(
+        f"Inception's features of {len(images):,} images take hours without a GPU; what is done of them is kept (fewer "
+        "images as --data are quicker, and give another FID)",
+        stacklevel=3,
+    )
+    so_far = path.with_name(f"{path.stem}-so-far.safetensors")
+    pieces = [range(first, min(first + PIECE, len(images))) for first in range(0, len(images), PIECE)]
+    whole = _read(so_far)
+    todo = pieces[whole.n // PIECE if whole else 0 :]
+    for piece in track(todo, f"features of {images.name} (pieces of {PIECE})", len(todo)):
+        found = measured(images.pixels, len(images), network, group, piece=piece)
+        if whole is not None:
+            whole.statistics.merge(found.statistics)
+            found = Measured(whole.statistics, torch.cat([whole.kept, found.kept]))
+        whole = found
+        _write(so_far, whole, images)
+    assert whole is not None
+    so_far.unlink()
+    return Measured(whole.statistics, whole.kept[kept_order(len(images), pieces)])
+
+
+def _write(path: Path, found: Measured, images: Images) -> None:
+    tensors = {"mean": found.statistics.mean, "scatter": found.statistics.scatter, "kept": found.kept}
+    checkpoint.write(path, tensors, {"n": str(found.n), "source": images.name})
 
 
 def _read(path: Path) -> Measured | None:

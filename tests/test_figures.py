@@ -12,7 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
+from scorefield import distributed
+from scorefield.cli import main
 from scorefield.experiments import FIGURES, fig2, fig3
+from scorefield.experiments.output import Result
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -90,3 +93,16 @@ def test_fig2_the_score_is_learned_near_the_modes_and_not_far_from_them(tmp_path
     assert numbers["settings"]["iterations"] == 10_000
     assert numbers["relative_error_near"] < 0.2
     assert numbers["relative_error_far"] > 3 * numbers["relative_error_near"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_all_figures_leave_out_the_one_that_wants_a_gpu_where_there_is_none(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in FIGURES:
+        monkeypatch.setitem(FIGURES, name, lambda out, name=name, **_: Result(out / f"{name}.png", {}))
+    monkeypatch.setattr(distributed, "pick_device", lambda _: torch.device(device))
+    main(["figure", "all", "--out", str(tmp_path)])
+    told = capsys.readouterr()
+    assert [Path(line).stem for line in told.out.split()] == ["fig3", "fig2", "fig1"][: 2 if device == "cpu" else 3]
+    assert ("fig1 is left out: without a GPU it takes days" in told.err) == (device == "cpu")

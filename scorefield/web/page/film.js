@@ -71,6 +71,7 @@ export class Film {
     this.root.classList.remove("idle");
     if (document.activeElement === start) stop.focus(); // a button that is disabled loses the focus
     start.disabled = true;
+    find(".after", this.root).hidden = true;
     tell(find(".error", this.root), null);
     if (innerWidth < 768) this.root.scrollIntoView({ block: "start" });
     else find(".stage", this.root).scrollIntoView({ block: "nearest" });
@@ -97,6 +98,7 @@ export class Film {
     } catch (error) {
       this.progress(abort.signal.aborted ? "Stopped." : "", 0);
       if (!abort.signal.aborted) tell(find(".error", this.root), error.message);
+      find(".after", this.root).hidden = !this.frames.length; // what was there before is there still
     } finally {
       stop.removeEventListener("click", onStop);
       start.disabled = false;

@@ -83,14 +83,15 @@ def test_bench_on_a_cpu(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_while_it_starts_is_no_traceback(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import scorefield.cli as c, time; print(flush=True); c.main()", "figure", "fig3"]
+    program = "import scorefield.cli as c, signal; signal.signal(2, c._interrupted); print(flush=True); c.main()"
+    command = [sys.executable, "-c", program, "figure", "fig3"]
     for pause in (0.0, 0.4, 0.9):  # before, while and after PyTorch is imported
         with subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            time.sleep(0.2 + pause)
+            time.sleep(pause)
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=60)
         assert process.returncode == 130, said

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -80,23 +78,6 @@ def test_bench_on_a_cpu(tmp_path: Path) -> None:
         assert path["train_share"] == pytest.approx(path["train_tflops"] / found["peak_tflops"])
         assert path["sample_ms"].keys() == {"8"}
     assert "from the start of the process to full speed" in done.stdout
-
-
-def test_an_interrupt_while_it_starts_is_no_traceback(tmp_path: Path) -> None:
-    program = "import scorefield.cli as c, signal; signal.signal(2, c._interrupted); print(flush=True); c.main()"
-    command = [sys.executable, "-c", program, "figure", "fig3"]
-    for pause in (0.0, 0.4, 0.9):  # before, while and after PyTorch is imported
-        with subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(pause)
-            process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
-        assert process.returncode == 130, said
-        assert said.rstrip().endswith("scorefield: interrupted")
-        assert "Traceback" not in said
 
 
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 import warnings
@@ -27,9 +26,7 @@ from scorefield.cli.app import app, say
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line: exit status 0 on success, 2 on a wrong call, 1 on any other failure."""
-    if argv is None:
-        signal.signal(signal.SIGINT, _interrupted)
-        argv = sys.argv[1:]
+    argv = sys.argv[1:] if argv is None else argv
     if argv == ["--version"]:
         from scorefield import __version__
 
@@ -58,12 +55,3 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         say("scorefield: interrupted")
         sys.exit(130)
-
-
-def _interrupted(number: int, frame: object) -> None:
-    """Ctrl-C. Until PyTorch is imported nothing is under way, and an interrupted import would only make a mess."""
-    torch = sys.modules.get("torch")
-    if torch is None or getattr(torch.__spec__, "_initializing", False):
-        os.write(2, b"scorefield: interrupted\n")
-        os._exit(130)
-    raise KeyboardInterrupt

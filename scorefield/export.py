@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from scorefield.checkpoint import Weights, held_by, read_model, recipe_from_json, write
-from scorefield.data.named import name_alone as name_alone
+from scorefield.data.named import name_alone
 from scorefield.version import __version__
 
 Precision = Literal["float16", "float32"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -102,14 +102,6 @@ def drawn_batches(
             kept = []
 
 
-def joined_batches(batches: Iterable[tuple[range, np.ndarray]], shape: tuple[int, int, int]) -> np.ndarray:
-    """All of their images (N, frames, H, W, C); where there is no batch, none of one frame."""
-    channels, height, width = shape
-    empty = np.empty((0, 1, height, width, channels), np.uint8)
-    images = [each for _, each in batches]
-    return np.concatenate(images) if images else empty
-
-
 def drawn(
     score: Score,
     sigmas: Tensor,
@@ -118,4 +110,4 @@ def drawn(
     **settings: Any,  # noqa: ANN401
 ) -> np.ndarray:
     """The samples of `drawn_batches` all together, (N, frames, H, W, C)."""
-    return joined_batches(drawn_batches(score, sigmas, shape, numbers, **settings), shape)
+    return np.concatenate([images for _, images in drawn_batches(score, sigmas, shape, numbers, **settings)])

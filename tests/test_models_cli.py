@@ -257,10 +257,9 @@ def test_help_shows_a_recipes_own_values(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("n", ["0", "-3", "10000001", "99999999999999999999999"])
 def test_impossible_numbers_of_samples(n: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["sample", str(run)], ["digits", "mnist-small"], ["report", str(run), "--out", "nowhere"]):
-        with pytest.raises(SystemExit) as stopped:
-            main([*command, "-n", n])
-        assert stopped.value.code == 2
-        assert re.search(r"-n must be from [12] to 10,000,000", capsys.readouterr().err)
+        code, said = failure(capsys, *command, "-n", n)
+        assert code == 2
+        assert re.search(r"-n must be from [12] to 10,000,000", said)
     assert not Path("nowhere").exists()
 
 
@@ -272,10 +271,9 @@ def test_an_image_is_not_replaced_by_its_own_completions(
         Image.new("L", (47, 33)).save(tmp_path / f"{name}.png")
     before = (tmp_path / f"{which}.png").read_bytes()
     call = ["inpaint", str(run), "--image", str(tmp_path / "image.png"), "--mask", str(tmp_path / "mask.png")]
-    with pytest.raises(SystemExit) as stopped:
-        main([*call, "--out", str(tmp_path / "." / f"{which}.png")])
-    assert stopped.value.code == 2
-    assert "would be replaced by its own completions" in capsys.readouterr().err
+    code, said = failure(capsys, *call, "--out", tmp_path / "." / f"{which}.png")
+    assert code == 2
+    assert "would be replaced by its own completions" in said
     assert (tmp_path / f"{which}.png").read_bytes() == before
 
 

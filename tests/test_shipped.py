@@ -15,10 +15,10 @@ import scorefield
 from scorefield import shipped
 from scorefield.checkpoint import Model, load, save_model
 from scorefield.cli import main
-from scorefield.data.named import SETS
+from scorefield.data.named import SETS, name_alone
 from scorefield.evaluation.subjects import model_of
 from scorefield.experiments.digits import judge
-from scorefield.export import export, name_alone
+from scorefield.export import export
 from scorefield.generate import drawn
 from scorefield.recipes import Recipe, network_of
 from scorefield.threads import in_threads

@@ -17,27 +17,15 @@ from web_live import (
     client_of,
     events_in,
     few,
-    serving,
     wait_for,
-    work_folder,
 )
+from web_live import folder as folder
+from web_live import live as live
 
 from scorefield.checkpoint import load
 from scorefield.generate import drawn
 from scorefield.web import events
 from scorefield.web.jobs import Job
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with work_folder(tmp_path_factory.mktemp("work")) as place:
-        yield place
-
-
-@pytest.fixture(scope="module")
-def live(folder: Path) -> Iterator[Live]:
-    with serving(folder) as server:
-        yield server
 
 
 def samples(seed: int, n: int, steps: int) -> np.ndarray:

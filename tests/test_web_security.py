@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,24 +10,11 @@ import pytest
 from web_live import (
     PATIENCE,
     Live,
-    serving,
-    work_folder,
 )
+from web_live import folder as folder
+from web_live import live as live
 
 from scorefield.web import monitor, security
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with work_folder(tmp_path_factory.mktemp("work")) as place:
-        yield place
-
-
-@pytest.fixture(scope="module")
-def live(folder: Path) -> Iterator[Live]:
-    with serving(folder) as server:
-        yield server
-
 
 # ---------------------------------------------------------------- who may ask
 

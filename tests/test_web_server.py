@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +20,11 @@ from web_live import (
     Live,
     client_of,
     events_in,
-    serving,
     tiny_model,
     tiny_run,
-    work_folder,
 )
+from web_live import folder as folder
+from web_live import live as live
 
 from scorefield.checkpoint import load
 from scorefield.cli import main
@@ -33,19 +32,6 @@ from scorefield.generate import drawn
 from scorefield.runs.folder import locked
 from scorefield.runs.history import read_log
 from scorefield.web import models, monitor
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with work_folder(tmp_path_factory.mktemp("work")) as place:
-        yield place
-
-
-@pytest.fixture(scope="module")
-def live(folder: Path) -> Iterator[Live]:
-    with serving(folder) as server:
-        yield server
-
 
 # ---------------------------------------------------------------- training runs
 

@@ -205,3 +205,15 @@ def serving(folder: Path) -> Iterator[Live]:
     server = Live(str(folder / "runs" / "my run"), str(folder / "my run.safetensors"), limits=few(queue=4, jobs=30))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with work_folder(tmp_path_factory.mktemp("work")) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def live(folder: Path) -> Iterator[Live]:
+    with serving(folder) as server:
+        yield server

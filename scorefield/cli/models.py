@@ -100,7 +100,6 @@ def sample(
     """
     from scorefield.checkpoint import load
     from scorefield.distributed import joined
-    from scorefield.generate import joined_batches
     from scorefield.images import FRAMES, save_folder, save_images
 
     sampler.check()
@@ -113,12 +112,12 @@ def sample(
         loaded = load(model, weights=sampler.weights, device=group.device)
         batches = _batches(loaded, sampler, group, frames=FRAMES if out.suffix.lower() == ".gif" else 1)
         if out.suffix:
-            parts = group.gather(joined_batches(batches, loaded.shape))
+            images = _gathered(batches, group)
             if group.main:
-                save_images(out, np.concatenate([part for part in parts if len(part)]))
+                save_images(out, images)
         else:  # what is done is there, whatever happens to the rest
-            for numbers, images in batches:
-                save_folder(out, images[:, -1], first=numbers.start)
+            for numbers, done in batches:
+                save_folder(out, done[:, -1], first=numbers.start)
             group.wait()
         if group.main:
             print(out)
@@ -150,6 +149,12 @@ def _batches(
     )
 
 
+def _gathered(batches: Iterator[tuple[range, np.ndarray]], group: Group) -> np.ndarray:
+    """The images of all processes (N, frames, H, W, C), for the main one; for the others none."""
+    parts = group.gather([images for _, images in batches])
+    return np.concatenate([images for part in parts for images in part] or [np.empty(0, np.uint8)])
+
+
 @app.command
 def inpaint(
     model: ModelName,
@@ -177,7 +182,6 @@ def inpaint(
     from scorefield.checkpoint import load
     from scorefield.data import pictures
     from scorefield.distributed import joined
-    from scorefield.generate import joined_batches
     from scorefield.images import save_completions, to_float
     from scorefield.masks import mask_of
 
@@ -195,8 +199,7 @@ def inpaint(
         known = mask_of(mask, fit, picture.size, seed=sampler.seed)
         y = to_float(original[None])[0].to(group.device)
         batches = _batches(loaded, sampler, group, known=(y, known.to(group.device)))
-        parts = group.gather(joined_batches(batches, loaded.shape))
+        images = _gathered(batches, group)
         if group.main:
-            images = np.concatenate([part for part in parts if len(part)])
             save_completions(out, images[:, -1], original, known.numpy())
             print(out)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError, safe_open
 
 from scorefield.checkpoint import Model, load, model_files, recipe_from_json
+from scorefield.data.named import name_alone
 from scorefield.distributed import pick_device
 from scorefield.experiments.demo import DIGIT
-from scorefield.export import name_alone
 from scorefield.fast import for_sampling
 from scorefield.recipes import Recipe
 from scorefield.score import Score

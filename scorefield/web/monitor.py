@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from scorefield.checkpoint import model_files
-from scorefield.export import name_alone
+from scorefield.data.named import name_alone
 from scorefield.runs.folder import saved_recipe
 from scorefield.runs.history import thinned
 

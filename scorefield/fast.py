@@ -21,6 +21,8 @@ from scorefield.training import ExampleLosses, TrainingState
 
 WARM_UP = 3
 """Passes before a recording, in which libraries choose their kernels."""
+PATIENCE = 10
+"""Updates in a row that may be left out."""
 
 
 def fast(network: RefineNet, *, dtype: torch.dtype = torch.float16) -> Score:
@@ -104,11 +106,16 @@ def _warm_up(work: Callable[[], object]) -> None:
 
 
 class RecordedUpdate:
-    """A whole update as a CUDA graph: noise, loss, gradients, clipping and Adam's step."""
+    """A whole update as a CUDA graph: noise, loss, gradients, clipping and Adam's step.
+
+    An update whose gradient is not finite, as one batch may be too much for 16 bit, is left out. With PATIENCE of them
+    in a row the losses are NaN.
+    """
 
     def __init__(self, losses: ExampleLosses, state: TrainingState, *, seed: int, clip: float) -> None:
         self._losses, self._optimizer, self._seed, self._clip = losses, state.optimizer, seed, clip
         self._parameters = list(state.network.parameters())
+        self._left_out = torch.zeros((), device=self._parameters[0].device)
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, step: int, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,8 +137,9 @@ class RecordedUpdate:
         self._start_optimizer()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._result = self._gradients()
+            losses, levels = self._gradients()
             self._step()
+            self._result = torch.where(self._left_out < PATIENCE, losses, torch.nan), levels
 
     def _gradients(self) -> tuple[Tensor, Tensor]:
         for parameter in self._parameters:
@@ -141,9 +149,12 @@ class RecordedUpdate:
         return losses.detach(), levels
 
     def _step(self) -> None:
+        norm = nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         if self._clip:
-            nn.utils.clip_grad_norm_(self._parameters, self._clip)
-        _adam(self._optimizer)
+            nn.utils.clip_grads_with_norm_(self._parameters, self._clip, norm)
+        bad = (~norm.isfinite()).float()
+        self._left_out.add_(1).mul_(bad)
+        _adam(self._optimizer, bad)
 
     @torch.no_grad()
     def _start_optimizer(self) -> None:
@@ -157,15 +168,18 @@ class RecordedUpdate:
                 value.copy_(before[parameter][kind]) if parameter in before else value.zero_()
 
 
-def _adam(optimizer: torch.optim.Optimizer, *, many: int = 4) -> None:
-    """optimizer.step() of a fused Adam with one group, on `many` streams: each launch leaves most of the GPU idle."""
+def _adam(optimizer: torch.optim.Optimizer, bad: Tensor, *, many: int = 4) -> None:
+    """optimizer.step() of a fused Adam with one group, on `many` streams: each launch leaves most of the GPU idle.
+
+    Where `bad` is 1 and not 0, nothing changes.
+    """
     (group,) = optimizer.param_groups
     parameters = group["params"]
     states = [optimizer.state[p] for p in parameters]
     names = ("exp_avg", "exp_avg_sq", "step")
     settings = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
     settings |= dict(zip(("beta1", "beta2"), group["betas"], strict=True))
-    torch._foreach_add_([state["step"] for state in states], 1)
+    torch._foreach_add_([state["step"] for state in states], 1 - bad)
     here, streams = torch.cuda.current_stream(), [torch.cuda.Stream() for _ in range(many)]
     for k, stream in enumerate(streams):
         mine = slice(k, None, many)
@@ -173,6 +187,6 @@ def _adam(optimizer: torch.optim.Optimizer, *, many: int = 4) -> None:
         stream.wait_stream(here)
         with torch.cuda.stream(stream):
             gradients = [p.grad for p in parameters[mine]]
-            torch._fused_adam_(parameters[mine], gradients, first, second, [], steps, **settings)
+            torch._fused_adam_(parameters[mine], gradients, first, second, [], steps, found_inf=bad, **settings)
     for stream in streams:
         here.wait_stream(stream)

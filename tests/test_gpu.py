@@ -15,7 +15,7 @@ from scorefield import checkpoint, data
 from scorefield.distributed import Group, joined
 from scorefield.evaluation import measured
 from scorefield.experiments import fig1
-from scorefield.fast import Recorded, RecordedUpdate, fast
+from scorefield.fast import PATIENCE, Recorded, RecordedUpdate, fast
 from scorefield.generate import generate
 from scorefield.inception import load_inception
 from scorefield.metrics import Statistics, frechet_distance
@@ -125,12 +125,14 @@ def rel(a: torch.Tensor, b: torch.Tensor) -> float:
     return ((a.double() - b.double()).norm() / b.double().norm()).item()
 
 
-@pytest.mark.parametrize("elu", [True, False])
+@pytest.mark.parametrize(("elu", "units"), [(True, (1.0, 1.0)), (True, (0.125, 0.25)), (False, (0.125, 1.0))])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
     "shape", [(3, 5, 4, 6), (1, 8, 5, 5), (4, 128, 32, 32), (4, 256, 16, 16), (3, 128, 14, 14), (130, 8, 5, 5)]
 )
-def test_the_fused_norm_and_its_gradients(shape: tuple[int, ...], bias: bool, elu: bool) -> None:
+def test_the_fused_norm_and_its_gradients(
+    shape: tuple[int, ...], bias: bool, elu: bool, units: tuple[float, float]
+) -> None:
     """Against the plain module in float64, with what else comes to x added to its gradient."""
     from scorefield.kernels.norm import norm
 
@@ -152,9 +154,11 @@ def test_the_fused_norm_and_its_gradients(shape: tuple[int, ...], bias: bool, el
     x2 = x.detach().float().contiguous(memory_format=torch.channels_last).requires_grad_()
     shift2 = shift.detach().float().requires_grad_() if shift is not None else None
     gamma, alpha, beta = tables
-    z, same = norm(x2, shift2, gamma, alpha, beta, level, elu=elu, dtype=torch.float32)
-    ((z * weight.float()).sum() + (same * more.float()).sum()).backward()
-    assert rel(z, y) < 1e-5
+    given, made = units
+    inputs = (given * x2, given * shift2 if shift2 is not None else None, gamma, alpha, beta, level)
+    z, same = norm(*inputs, elu=elu, dtype=torch.float32, units=units)
+    ((z / made * weight.float()).sum() + (same / given * more.float()).sum()).backward()
+    assert rel(z / made, y) < 1e-5
     pairs = [(x2, x), *zip(tables, (plain.gamma, plain.alpha, plain.beta), strict=True)]
     pairs += [(shift2, shift)] if shift is not None and shift2 is not None else []
     for fused, true in pairs:
@@ -164,7 +168,7 @@ def test_the_fused_norm_and_its_gradients(shape: tuple[int, ...], bias: bool, el
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 10, 8), (3, 128, 32, 32), (1, 20, 34, 48)])
-@pytest.mark.parametrize("kernel", ["add", "add and ELU", "pool", "halve"])
+@pytest.mark.parametrize("kernel", ["add", "add and ELU", "add and ELU by a unit", "pool", "halve"])
 def test_the_other_kernels_and_their_gradients(kernel: str, shape: tuple[int, ...]) -> None:
     """Against PyTorch in float64."""
     from scorefield.kernels.add import add
@@ -179,6 +183,10 @@ def test_the_other_kernels_and_their_gradients(kernel: str, shape: tuple[int, ..
     cases: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
         "add": (lambda a, b, c: a + b + c[:, None, None], add),
         "add and ELU": (lambda a, b, c: functional.elu(a + b + c[:, None, None]), partial(add, elu=True)),
+        "add and ELU by a unit": (
+            lambda a, b, c: functional.elu(a + b + c[:, None, None]),
+            lambda a, b, c: add(0.25 * a, 0.25 * b, 0.25 * c, elu=True, unit=0.25) / 0.25,
+        ),
         "pool": (lambda a: functional.avg_pool2d(a, 5, stride=1, padding=2), pool),
         "halve": (lambda a: functional.avg_pool2d(a, 2), halve),
     }
@@ -224,6 +232,22 @@ def test_the_fused_network_is_the_network(size: tuple[int, int], dtype: torch.dt
         assert rel(other, one) < 2 * error
 
 
+def test_the_fused_networks_residual_paths_may_pass_float16s_largest_number() -> None:
+    """65,504, as they do after 20,000 steps on MNIST; and a score that is not finite does not look as if it were."""
+    torch.manual_seed(0)
+    network = network_of(Recipe(width=32), channels=1).cuda()
+    weights, largest = dict(network.named_parameters()), list[float]()
+    with torch.no_grad():
+        weights["blocks.6.shortcut.weight"].mul_(3e5)
+        network.blocks[7].register_forward_hook(lambda module, given, made: largest.append(made.abs().max().item()))
+        x, sigma = torch.rand(4, 1, 28, 28, device="cuda"), network.sigmas[[0, 3, 6, 9]]
+        torch.backends.cudnn.allow_tf32 = False
+        assert rel(fast(network, dtype=torch.float16)(x, sigma), network(x, sigma)) < 0.005
+        assert 65_504 < largest[0] < 4_000_000
+        weights["blocks.6.conv1.weight"][0, 0, 0, 0] = float("nan")
+        assert fast(network, dtype=torch.float16)(x, sigma).isnan().all()
+
+
 def test_a_recorded_score_serves_any_number_of_images() -> None:
     network = network_of(Recipe(width=16), channels=1).cuda()
     score = fast(network, dtype=torch.float16)
@@ -234,6 +258,32 @@ def test_a_recorded_score_serves_any_number_of_images() -> None:
             assert rel(recorded(x[:n], sigma), score(x[:n], sigma)) < 5e-3
     with pytest.raises(ValueError, match="knows the noise levels"):
         recorded(x, torch.tensor(0.5, device="cuda"))
+
+
+def test_a_recorded_update_without_a_finite_gradient_is_left_out() -> None:
+    network = network_of(Recipe(width=4), channels=1).cuda()
+    rate = torch.tensor(1e-3, device="cuda")
+    state = TrainingState(network, torch.optim.Adam(network.parameters(), lr=rate, fused=True, capturable=True))
+    plain, good = example_losses(fast(network), network.sigmas), torch.ones((), device="cuda")
+
+    def losses(pixels: torch.Tensor, noise: SampleNoise) -> tuple[torch.Tensor, torch.Tensor]:
+        each, levels = plain(pixels, noise)
+        return each + (good + 0 * network.end.weight.sum()).sqrt(), levels  # of 0, with a derivative of 0 · ∞
+
+    def steps() -> int:
+        return max((int(kept["step"]) for kept in state.optimizer.state.values()), default=0)
+
+    step = RecordedUpdate(losses, state, seed=1, clip=1.0)
+    pixels = torch.randint(0, 256, (4, 28, 28, 1), dtype=torch.uint8, device="cuda")
+    for value, many in ((1, 2), (0, 1), (1, 1), (0, PATIENCE + 1)):
+        good.fill_(value)
+        for k in range(many):
+            before = network.end.weight.detach().clone(), steps()
+            told, _ = step(k, pixels)
+            assert torch.equal(before[0], network.end.weight) == (value == 0)
+            assert steps() == before[1] + value
+            assert all(p.isfinite().all() for p in network.parameters())
+            assert told.isfinite().all() == (k + 1 < PATIENCE)
 
 
 @pytest.mark.parametrize("clip", [0.0, 1.0])

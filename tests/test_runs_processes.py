@@ -169,5 +169,5 @@ def test_a_loss_that_is_not_finite_in_one_process_stops_all(recipe: Recipe, tmp_
     said = [process.communicate(timeout=60)[1] for process in processes]
     assert [process.returncode for process in processes] == [1, 1], said
     for rank in range(2):
-        assert f"scorefield, process {rank}: the loss is not finite at step 4" in said[rank]
+        assert f"scorefield, process {rank}: the loss or its gradient is not finite at step 4" in said[rank]
     assert checkpoint.load(tmp_path / "run").step == 2

@@ -1,4 +1,7 @@
-"""a + b + bias, and the ELU of it, in one pass; backwards likewise, with the bias's gradient."""
+"""a + b + bias, and the ELU of it, in one pass; backwards likewise, with the bias's gradient.
+
+With all of them multiplied by a unit u, the ELU of y is u · ELU(y/u).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ PROGRAMS = 264
 
 
 @triton.jit(do_not_specialize=["pixels", "elu"])
-def _add(a_ptr, b_ptr, bias_ptr, out_ptr, pixels, C, elu, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _add(a_ptr, b_ptr, bias_ptr, out_ptr, pixels, C, unit, elu, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     channel = tl.arange(0, COLUMNS)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     mask = (row < pixels)[:, None] & (channel < C)[None, :]
@@ -26,13 +29,14 @@ def _add(a_ptr, b_ptr, bias_ptr, out_ptr, pixels, C, elu, ROWS: tl.constexpr, CO
     y = tl.load(a_ptr + place, mask=mask, other=0.0).to(tl.float32)
     y += tl.load(b_ptr + place, mask=mask, other=0.0).to(tl.float32)
     y += tl.load(bias_ptr + channel, mask=channel < C, other=0.0)[None, :]
-    y = tl.where((y > 0) | flag(1 - elu, channel)[None, :], y, tl.exp(tl.minimum(y, 0.0)) - 1.0)
+    below = unit * (tl.exp(tl.minimum(y, 0.0) / unit) - 1.0)
+    y = tl.where((y <= 0) & flag(elu, channel)[None, :], below, y)  # NaN stays NaN
     tl.store(out_ptr + place, y.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["pixels", "elu"])
-def _backward(grad_ptr, z_ptr, out_ptr, sums_ptr, pixels, C, elu, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """The gradient before the ELU, whose derivative is 1 or z + 1, and this program's part of its sum over pixels."""
+def _backward(grad_ptr, z_ptr, out_ptr, sums_ptr, pixels, C, unit, elu, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The gradient before the ELU, whose derivative is 1 or z/u + 1, and this program's part of its sum over pixels."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     channel = tl.arange(0, COLUMNS)
     total = tl.zeros([COLUMNS], tl.float32)
@@ -43,7 +47,7 @@ def _backward(grad_ptr, z_ptr, out_ptr, sums_ptr, pixels, C, elu, ROWS: tl.const
         grad = tl.load(grad_ptr + place, mask=mask, other=0.0).to(tl.float32)
         changed = mask & flag(elu, channel)[None, :]
         z = tl.load(z_ptr + place, mask=changed, other=1.0).to(tl.float32)
-        grad = tl.where(z > 0, grad, grad * (z + 1.0))
+        grad = tl.where(z > 0, grad, grad * (z / unit + 1.0))
         tl.store(out_ptr + place, grad.to(out_ptr.dtype.element_ty), mask=changed)
         total += tl.sum(grad, 0)
     tl.store(sums_ptr + program * C + channel, total, mask=channel < C)
@@ -51,16 +55,16 @@ def _backward(grad_ptr, z_ptr, out_ptr, sums_ptr, pixels, C, elu, ROWS: tl.const
 
 class _Add(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor, elu: bool, beside: Beside) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, a: Tensor, b: Tensor, bias: Tensor, elu: bool, unit: float, beside: Beside) -> Tensor:  # noqa: ANN401
         a = a.contiguous(memory_format=torch.channels_last)
         b = b.contiguous(memory_format=torch.channels_last)
         out = torch.empty_like(a, memory_format=torch.channels_last)
         c = a.shape[1]
         pixels, columns = a.numel() // c, triton.next_power_of_2(c)
         rows = max(1, 2048 // columns)
-        _add[(triton.cdiv(pixels, rows),)](a, b, bias, out, pixels, c, int(elu), ROWS=rows, COLUMNS=columns)
+        _add[(triton.cdiv(pixels, rows),)](a, b, bias, out, pixels, c, unit, int(elu), ROWS=rows, COLUMNS=columns)
         ctx.save_for_backward(*([out] if elu else []))
-        ctx.b_dtype, ctx.beside = b.dtype, beside
+        ctx.b_dtype, ctx.unit, ctx.beside = b.dtype, unit, beside
         return out
 
     @staticmethod
@@ -74,14 +78,17 @@ class _Add(torch.autograd.Function):
         rows = max(1, 4096 // columns)
         programs = min(PROGRAMS, triton.cdiv(pixels, rows))
         sums = torch.empty(programs, c, device=grad.device, dtype=torch.float32)
-        _backward[(programs,)](grad, z, out, sums, pixels, c, int(elu), ROWS=rows, COLUMNS=columns)
+        _backward[(programs,)](grad, z, out, sums, pixels, c, ctx.unit, int(elu), ROWS=rows, COLUMNS=columns)
         if not ctx.needs_input_grad[2]:
-            return out, out.to(ctx.b_dtype), None, None, None
+            return out, out.to(ctx.b_dtype), None, None, None, None
         with ctx.beside(sums):
             d_bias = sums.sum(0)
-        return out, out.to(ctx.b_dtype), d_bias, None, None
+        return out, out.to(ctx.b_dtype), d_bias, None, None, None
 
 
-def add(a: Tensor, b: Tensor, bias: Tensor, *, elu: bool = False, beside: Beside = at_once) -> Tensor:
-    """a + b + bias, of a's type; a and b (B, C, H, W), channels-last, bias (C,) in float32. `beside`: see norm."""
-    return _Add.apply(a, b, bias, elu, beside)
+def add(
+    a: Tensor, b: Tensor, bias: Tensor, *, elu: bool = False, unit: float = 1.0, beside: Beside = at_once
+) -> Tensor:
+    """a + b + bias, of a's type; a and b (B, C, H, W), channels-last, bias (C,) in float32, all multiplied by
+    `unit`, as is what is returned. `beside`: see norm."""
+    return _Add.apply(a, b, bias, elu, unit, beside)

@@ -47,7 +47,7 @@ def _statistics(x_ptr, mean_ptr, rstd_ptr, N, C, eps, ROWS: tl.constexpr, COLUMN
 @triton.jit(do_not_specialize=["N", "has_bias", "elu"])
 def _apply(
     x_ptr, z_ptr, mean_ptr, rstd_ptr, bias_ptr, gamma_ptr, alpha_ptr, beta_ptr, level_ptr,
-    N, C, eps, has_bias, elu, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    N, C, eps, made, has_bias, elu, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """z of ROWS pixels of one sample, all channels."""
     sample = tl.program_id(0).to(tl.int64)
@@ -62,14 +62,14 @@ def _apply(
     shift = look_up(beta_ptr, level, channel, C) + look_up(alpha_ptr, level, channel, C) * (mu - m) * r - scale * mean
     place, mask = tile(tl.program_id(1) * ROWS, channel, N, C, ROWS)
     y = tl.load(x_ptr + sample * N * C + place, mask=mask, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
-    y = tl.where((y > 0) | flag(1 - elu, channel)[None, :], y, tl.exp(tl.minimum(y, 0.0)) - 1.0)
+    y = made * tl.where((y <= 0) & flag(elu, channel)[None, :], tl.exp(tl.minimum(y, 0.0)) - 1.0, y)  # NaN stays NaN
     tl.store(z_ptr + sample * N * C + place, y.to(z_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["N", "has_bias", "elu", "has_more"])
 def _backward(
     x_ptr, dz_ptr, dx_ptr, mean_ptr, rstd_ptr, bias_ptr, gamma_ptr, alpha_ptr, beta_ptr, level_ptr, parts_ptr, more_ptr,
-    N, C, eps, has_bias, elu, has_more, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    N, C, eps, made, has_bias, elu, has_more, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """dx of one sample and what more comes to x, ROWS pixels at a time, after its sums; its parts of dγ, dβ, dα, db."""
     sample, samples = tl.program_id(0).to(tl.int64), tl.num_programs(0).to(tl.int64)
@@ -86,7 +86,7 @@ def _backward(
     shift = look_up(beta_ptr, level, channel, C) + alpha * apart * r
     begin = sample * N * C
     x_ptr, dz_ptr, dx_ptr, more_ptr = x_ptr + begin, dz_ptr + begin, dx_ptr + begin, more_ptr + begin
-    s1, s2 = sums(x_ptr, dz_ptr, channel, mean, rstd, gamma, shift, elu, N, C, ROWS, COLUMNS)
+    s1, s2 = sums(x_ptr, dz_ptr, channel, mean, rstd, gamma, shift, elu, made, N, C, ROWS, COLUMNS)
     dmu = through_means(alpha, s1, apart, r, C)
     tl.store(parts_ptr + here, s2, mask=inside)
     tl.store(parts_ptr + samples * C + here, s1, mask=inside)
@@ -94,7 +94,7 @@ def _backward(
     tl.store(parts_ptr + 3 * samples * C + here, dmu, mask=inside)
     for first in range(0, N, ROWS):
         place, mask = tile(first, channel, N, C, ROWS)
-        hat, dy = gradient(x_ptr, dz_ptr, place, mask, channel, mean, rstd, gamma, shift, elu)
+        hat, dy = gradient(x_ptr, dz_ptr, place, mask, channel, mean, rstd, gamma, shift, elu, made)
         dx = (gamma * rstd)[None, :] * (dy - (s1 / N)[None, :] - hat * (s2 / N)[None, :]) + (dmu / N)[None, :]
         dx += tl.load(more_ptr + place, mask=mask & flag(has_more, channel)[None, :], other=0.0).to(tl.float32)
         tl.store(dx_ptr + place, dx.to(dx_ptr.dtype.element_ty), mask=mask)
@@ -136,6 +136,7 @@ class _Norm(torch.autograd.Function):
         level: Tensor,
         elu: bool,
         dtype: torch.dtype,
+        units: tuple[float, float],
         beside: Beside,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
@@ -143,17 +144,18 @@ class _Norm(torch.autograd.Function):
         b, c, height, width = x.shape
         n, columns = height * width, triton.next_power_of_2(c)
         strip, rows = max(16, columns // 4), _rows(TILE, n, columns)
+        eps, made = EPSILON * units[0] ** 2, units[1]
         mean, rstd = torch.empty(2, b, c, device=x.device, dtype=torch.float32).unbind()
         _statistics[b, triton.cdiv(c, strip)](
-            x, mean, rstd, n, c, EPSILON, ROWS=_rows(MEAN_TILE, n, strip), COLUMNS=strip, num_warps=WARPS
+            x, mean, rstd, n, c, eps, ROWS=_rows(MEAN_TILE, n, strip), COLUMNS=strip, num_warps=WARPS
         )
         z = torch.empty_like(x, dtype=dtype, memory_format=torch.channels_last)
         _apply[b, triton.cdiv(n, rows)](
-            x, z, mean, rstd, mean if bias is None else bias, gamma, alpha, beta, level, n, c, EPSILON,
+            x, z, mean, rstd, mean if bias is None else bias, gamma, alpha, beta, level, n, c, eps, made,
             int(bias is not None), int(elu), ROWS=rows, COLUMNS=columns, num_warps=WARPS,
         )  # fmt: skip
         ctx.save_for_backward(x, bias, gamma, alpha, beta, level, mean, rstd)
-        ctx.elu, ctx.beside = elu, beside
+        ctx.elu, ctx.eps, ctx.made, ctx.beside = elu, eps, made, beside
         return z, x.view_as(x)
 
     @staticmethod
@@ -170,18 +172,18 @@ class _Norm(torch.autograd.Function):
         has_bias = int(bias is not None)
         _backward[b,](
             x, dz, dx, mean, rstd, mean if bias is None else bias, gamma, alpha, beta, level, parts,
-            dz if more is None else more, n, c, EPSILON, has_bias, int(ctx.elu), int(more is not None),
+            dz if more is None else more, n, c, ctx.eps, ctx.made, has_bias, int(ctx.elu), int(more is not None),
             ROWS=_rows(BACK_TILE, n, columns), COLUMNS=columns, num_warps=BACK_WARPS,
         )  # fmt: skip
         if not any(ctx.needs_input_grad[1:5]):
-            return dx, *[None] * 8
+            return dx, *[None] * 9
         with ctx.beside(parts, level):
             tables = torch.empty(3, *gamma.shape, device=x.device, dtype=torch.float32)
             d_bias = torch.empty(c, device=x.device, dtype=torch.float32)
             grid = triton.cdiv(c, 32), 3 * len(gamma) + has_bias
             _tables[grid](parts, level, tables, d_bias, b, c, len(gamma), ROWS=128, COLUMNS=32)
         d_gamma, d_beta, d_alpha = tables.unbind()
-        return dx, d_bias if bias is not None else None, d_gamma, d_alpha, d_beta, *[None] * 4
+        return dx, d_bias if bias is not None else None, d_gamma, d_alpha, d_beta, *[None] * 5
 
 
 def norm(
@@ -194,9 +196,10 @@ def norm(
     *,
     elu: bool,
     dtype: torch.dtype,
+    units: tuple[float, float] = (1.0, 1.0),
     beside: Beside = at_once,
 ) -> tuple[Tensor, Tensor]:
     """z, (B, C, H, W) of that type, channels-last; and x itself, for what else becomes of it: gradients that come to it
-    from there are added to those through z in the same pass. Around the last steps to the gradients of parameters is
-    `beside`."""
-    return _Norm.apply(x, bias, gamma, alpha, beta, level, elu, dtype, beside)
+    from there are added to those through z in the same pass. `units`: x and the bias are given multiplied by the first,
+    z is made multiplied by the second. Around the last steps to the gradients of parameters is `beside`."""
+    return _Norm.apply(x, bias, gamma, alpha, beta, level, elu, dtype, units, beside)

@@ -64,22 +64,24 @@ def look_up(table_ptr, level, channel, C):
 
 
 @triton.jit
-def gradient(x_ptr, dz_ptr, place, mask, channel, mean, rstd, gamma, shift, elu):
-    """x̂, and dy = dz · ELU'(γ x̂ + shift)."""
+def gradient(x_ptr, dz_ptr, place, mask, channel, mean, rstd, gamma, shift, elu, made):
+    """x̂, and dy = dz · ELU'(γ x̂ + shift), z having been made multiplied by `made`."""
     hat = (tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32) - mean[None, :]) * rstd[None, :]
     y = hat * gamma[None, :] + shift[None, :]
-    dy = tl.load(dz_ptr + place, mask=mask, other=0.0).to(tl.float32)
-    return hat, tl.where((y > 0) | flag(1 - elu, channel)[None, :], dy, dy * tl.exp(tl.minimum(y, 0.0)))
+    dy = made * tl.load(dz_ptr + place, mask=mask, other=0.0).to(tl.float32)
+    return hat, tl.where((y <= 0) & flag(elu, channel)[None, :], dy * tl.exp(tl.minimum(y, 0.0)), dy)
 
 
 @triton.jit
-def sums(x_ptr, dz_ptr, channel, mean, rstd, gamma, shift, elu, N, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def sums(
+    x_ptr, dz_ptr, channel, mean, rstd, gamma, shift, elu, made, N, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
     """S₁ and S₂ of each channel."""
     s1 = tl.zeros([ROWS, COLUMNS], tl.float32)
     s2 = tl.zeros([ROWS, COLUMNS], tl.float32)
     for first in range(0, N, ROWS):
         place, mask = tile(first, channel, N, C, ROWS)
-        hat, dy = gradient(x_ptr, dz_ptr, place, mask, channel, mean, rstd, gamma, shift, elu)
+        hat, dy = gradient(x_ptr, dz_ptr, place, mask, channel, mean, rstd, gamma, shift, elu, made)
         s1 += dy
         s2 += dy * hat
     return tl.sum(s1, 0), tl.sum(s2, 0)

@@ -266,4 +266,4 @@ def _log(run: Run, numbers: dict[str, float], began: float, clock: tuple[float, 
 
 def _not_finite(step: int, saved: Path | None) -> FloatingPointError:
     good = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
-    return FloatingPointError(f"the loss is not finite at step {step}; {good} ({CURE})")
+    return FloatingPointError(f"the loss or its gradient is not finite at step {step}; {good} ({CURE})")

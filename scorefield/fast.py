@@ -108,12 +108,14 @@ def _warm_up(work: Callable[[], object]) -> None:
 class RecordedUpdate:
     """A whole update as a CUDA graph: noise, loss, gradients, clipping and Adam's step.
 
-    An update whose gradient is not finite, as one batch may be too much for 16 bit, is left out. With PATIENCE of them
-    in a row the losses are NaN.
+    Where `bad` is 1 after the backward pass and not 0, since one batch was too much for 16 bit, the update is left out.
+    With PATIENCE of them in a row the losses are NaN.
     """
 
-    def __init__(self, losses: ExampleLosses, state: TrainingState, *, seed: int, clip: float) -> None:
-        self._losses, self._optimizer, self._seed, self._clip = losses, state.optimizer, seed, clip
+    def __init__(
+        self, losses: ExampleLosses, state: TrainingState, *, seed: int, clip: float, bad: Tensor | None = None
+    ) -> None:
+        self._losses, self._optimizer, self._seed, self._clip, self._bad = losses, state.optimizer, seed, clip, bad
         self._parameters = list(state.network.parameters())
         self._left_out = torch.zeros((), device=self._parameters[0].device)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -149,12 +151,11 @@ class RecordedUpdate:
         return losses.detach(), levels
 
     def _step(self) -> None:
-        norm = nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         if self._clip:
-            nn.utils.clip_grads_with_norm_(self._parameters, self._clip, norm)
-        bad = (~norm.isfinite()).float()
-        self._left_out.add_(1).mul_(bad)
-        _adam(self._optimizer, bad)
+            nn.utils.clip_grad_norm_(self._parameters, self._clip)
+        if self._bad is not None:
+            self._left_out.add_(1).mul_(self._bad)
+        _adam(self._optimizer, self._bad)
 
     @torch.no_grad()
     def _start_optimizer(self) -> None:
@@ -168,10 +169,10 @@ class RecordedUpdate:
                 value.copy_(before[parameter][kind]) if parameter in before else value.zero_()
 
 
-def _adam(optimizer: torch.optim.Optimizer, bad: Tensor, *, many: int = 4) -> None:
+def _adam(optimizer: torch.optim.Optimizer, bad: Tensor | None, *, many: int = 4) -> None:
     """optimizer.step() of a fused Adam with one group, on `many` streams: each launch leaves most of the GPU idle.
 
-    Where `bad` is 1 and not 0, nothing changes.
+    Where `bad` is 1, nothing changes but the count of steps.
     """
     (group,) = optimizer.param_groups
     parameters = group["params"]
@@ -179,7 +180,7 @@ def _adam(optimizer: torch.optim.Optimizer, bad: Tensor, *, many: int = 4) -> No
     names = ("exp_avg", "exp_avg_sq", "step")
     settings = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
     settings |= dict(zip(("beta1", "beta2"), group["betas"], strict=True))
-    torch._foreach_add_([state["step"] for state in states], 1 - bad)
+    torch._foreach_add_([state["step"] for state in states], 1)
     here, streams = torch.cuda.current_stream(), [torch.cuda.Stream() for _ in range(many)]
     for k, stream in enumerate(streams):
         mine = slice(k, None, many)

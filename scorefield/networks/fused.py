@@ -72,9 +72,13 @@ class _Conv(torch.autograd.Function):
 
 
 class _Scale:
-    """By what the gradients of one call are multiplied: known when its backward pass begins."""
+    """By what the gradients of one call are multiplied: known when its backward pass begins. When that ends, `bad` is 1
+    or 0: whether a parameter's gradient is not finite."""
 
     value: Tensor
+
+    def __init__(self, bad: Tensor) -> None:
+        self.bad = bad
 
 
 class _Outside(torch.autograd.Function):
@@ -125,9 +129,9 @@ class _Inside(torch.autograd.Function):
         cast, biases, rest = _parts(grads, ctx.many)
         whole = [torch.empty_like(grad, dtype=torch.float32) for grad in cast]
         torch._foreach_copy_(whole, cast)
-        torch._foreach_mul_(whole, inverse)
-        others = *torch._foreach_mul(biases, inverse * UNIT), *torch._foreach_mul(rest, inverse)
-        return None, None, None, None, *whole, *others
+        whole += [*torch._foreach_mul(biases, UNIT), *torch._foreach_mul(rest, 1)]
+        torch._amp_foreach_non_finite_check_and_unscale_(whole, ctx.scale.bad.zero_(), inverse)
+        return None, None, None, None, *whole
 
 
 def _parts(tensors: tuple[Tensor, ...], many: tuple[int, int]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
@@ -139,7 +143,8 @@ def _parts(tensors: tuple[Tensor, ...], many: tuple[int, int]) -> tuple[list[Ten
 class Fused:
     """A score s(x, σ) with the weights of `network`, which must be on a GPU, channels-last.
 
-    `dtype`: float16, or bfloat16, which has room for activations beyond 65,504 but three digits less.
+    `dtype`: float16, or bfloat16, which has room for activations beyond 4 million but three digits less. `bad` is 1
+    where a parameter's gradient was not finite in the last backward pass, else 0.
     """
 
     def __init__(self, network: RefineNet, *, dtype: torch.dtype = torch.float16) -> None:
@@ -151,12 +156,13 @@ class Fused:
         self._parameters = [*(rest.pop(name) for name in inner + biases), *rest.values()]
         self._resize: dict[tuple[int, int], Tensor] = {}
         self._aside = Aside() if network.sigmas.is_cuda else None
+        self.bad = torch.zeros((), device=network.sigmas.device)
 
     def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
         network = self.network
         network.check(x)
         level = network.level(sigma, x).contiguous()
-        scale = _Scale()
+        scale = _Scale(self.bad)
         inside = _Inside.apply(scale, self._aside, self.dtype, self._many, *self._parameters)  # type: ignore[no-untyped-call]
         call = _Call(dict(zip(self._parameters, inside, strict=True)), level, self._resize, self.dtype, self._aside)
         height, width = x.shape[2:]

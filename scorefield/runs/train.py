@@ -186,7 +186,8 @@ def _updates(run: Run, batch: Batch) -> Iterator[Update]:
         autocast=nullcontext if fused else _autocast(recipe, group.device),
     )
     if fused and group.world == 1 and not recipe.micro_batch:
-        step: Descent = RecordedUpdate(losses, run.state, seed=recipe.seed, clip=recipe.clip)
+        bad = getattr(score, "bad", None)
+        step: Descent = RecordedUpdate(losses, run.state, seed=recipe.seed, clip=recipe.clip, bad=bad)
     else:
         micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)
         loss = step_loss(losses, seed=recipe.seed)

@@ -1,13 +1,18 @@
 """scorefield: generative modelling by estimating gradients of the data distribution (Song & Ermon, 2019)."""
 
-from scorefield import distributions, networks, noise, objectives
-from scorefield.checkpoint import Model, load
-from scorefield.constraints import known_pixels
-from scorefield.distributions import GaussianMixture
-from scorefield.noise import SampleNoise, geometric
-from scorefield.samplers import State, annealed_langevin, langevin, last
-from scorefield.score import Score, denoised, from_denoiser, from_energy
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from scorefield.version import __version__
+
+if TYPE_CHECKING:
+    from scorefield import distributions, networks, noise, objectives
+    from scorefield.checkpoint import Model, load
+    from scorefield.constraints import known_pixels
+    from scorefield.distributions import GaussianMixture
+    from scorefield.noise import SampleNoise, geometric
+    from scorefield.samplers import State, annealed_langevin, langevin, last
+    from scorefield.score import Score, denoised, from_denoiser, from_energy
 
 __all__ = [
     "GaussianMixture",
@@ -30,3 +35,30 @@ __all__ = [
     "noise",
     "objectives",
 ]
+
+_HOME = {
+    "checkpoint": ("Model", "load"),
+    "constraints": ("known_pixels",),
+    "distributions": ("GaussianMixture", "distributions"),
+    "networks": ("networks",),
+    "noise": ("SampleNoise", "geometric", "noise"),
+    "objectives": ("objectives",),
+    "samplers": ("State", "annealed_langevin", "langevin", "last"),
+    "score": ("Score", "denoised", "from_denoiser", "from_energy"),
+}
+"""Where each name lives. It is fetched when it is first asked for: PyTorch takes two seconds to import, for which the
+command line's help need not wait."""
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _HOME.items():
+        if name in names:
+            found = import_module(f"scorefield.{module}")
+            value = found if name == module else getattr(found, name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'scorefield' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

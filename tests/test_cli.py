@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from scorefield import recipes
+from scorefield.cli.training import NAMES
 
 
 def scorefield(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -39,6 +43,23 @@ def test_help(arguments: list[str], tmp_path: Path) -> None:
     done = scorefield(*arguments, cwd=tmp_path)
     assert done.returncode == 0
     assert "demo" in done.stdout if len(arguments) < 2 else "Example: scorefield" in done.stdout
+
+
+def test_help_does_not_wait_for_pytorch(tmp_path: Path) -> None:
+    code = "import sys, scorefield.cli; assert 'torch' not in sys.modules; import torch; assert scorefield.load"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert recipes.RECIPES.keys() == set(NAMES)
+
+
+def test_an_interrupt_at_any_time_is_no_traceback(tmp_path: Path) -> None:
+    """While PyTorch is imported too, which a break in the middle of it stands for."""
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise KeyboardInterrupt")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    command = [sys.executable, "-m", "scorefield", "train", "tiny"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    assert (done.returncode, done.stderr) == (130, "scorefield: interrupted\n")
 
 
 def test_version(tmp_path: Path) -> None:

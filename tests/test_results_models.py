@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from made_up_reports import fake, made, row_of
 
-from scorefield.cli import training
+from scorefield.cli import train_recipe
 from scorefield.experiments.paper import TABLE_1
 from scorefield.experiments.results import train_command
 from scorefield.recipes import RECIPES
@@ -75,7 +75,7 @@ def test_a_data_set_that_the_paper_does_not_have(tmp_path: Path) -> None:
 def test_the_train_command_makes_the_recipe(recipe: Any) -> None:  # noqa: ANN401
     words = train_command(asdict(recipe)).split()
     assert words[:2] == ["scorefield", "train"]
-    assert training._parsed(words[2], RECIPES[words[2]], words[3:]).recipe == recipe
+    assert train_recipe._parsed(words[2], RECIPES[words[2]], words[3:]).recipe == recipe
 
 
 def test_the_train_command_trains_as_long_as_the_model_was_and_no_more(tmp_path: Path) -> None:

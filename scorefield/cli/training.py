@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from scorefield.cli.app import app, say
-from scorefield.recipes import RECIPES, Recipe
+from scorefield.cli.app import app
 
-
-@dataclass(frozen=True)
-class Train:
-    """Train a model by a recipe, in a run folder.
-
-    Example: scorefield train tiny --data my_images --out runs/mine
-    """
-
-    recipe: tyro.conf.OmitArgPrefixes[Recipe] = field(default_factory=Recipe)
-    out: Path | None = None
-    """The run's folder; runs/RECIPE unless given. One that exists is never overwritten."""
-    resume: bool = False
-    """Go on with the run in that folder, exactly where it stopped."""
-    minutes: float = float("inf")
-    """Stop cleanly after so many minutes, with a checkpoint."""
-    device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda, cuda:1, ..."""
-    tensorboard: bool = False
-    """Write TensorBoard events into the run's folder as well."""
-    wandb: bool = False
-    """Log to Weights & Biases as well."""
+NAMES = (
+    "mnist",
+    "mnist-small",
+    "cifar10",
+    "celeba",
+    "mnist-baseline",
+    "cifar10-baseline",
+    "celeba-baseline",
+    "tiny",
+)
+"""Those of the recipes, which are not imported before they are wanted: PyTorch would come with them."""
 
 
 @app.command(name="train")
-def _train(recipe: Annotated[Literal[tuple(RECIPES)], tyro.conf.Positional], /) -> None:  # type: ignore[valid-type]
+def _train(recipe: Annotated[Literal[NAMES], tyro.conf.Positional], /) -> None:  # type: ignore[valid-type]
     """Train a model by a recipe: weights, logs and samples go to a run folder, which can be resumed.
 
     scorefield train RECIPE --help shows the recipe's settings, each of them an option.
@@ -51,42 +36,7 @@ def _train(recipe: Annotated[Literal[tuple(RECIPES)], tyro.conf.Positional], /) 
 
 
 def train_command(name: str, arguments: list[str]) -> None:
-    """Train by the recipe of that name, with the options of the command line over it; a resumed run keeps its own."""
-    from scorefield.distributed import joined
-    from scorefield.logs import tensorboard_log, wandb_log
-    from scorefield.progress import track
-    from scorefield.runs import saved_recipe, train
+    """Train by the recipe of that name, with the options of the command line over it."""
+    from scorefield.cli import train_recipe
 
-    if name not in RECIPES:
-        raise ValueError(f"there is no recipe {name} (choose from {', '.join(RECIPES)})")
-    options = _parsed(name, RECIPES[name], arguments)
-    out = options.out or Path("runs") / name
-    if options.resume:
-        options = _parsed(name, saved_recipe(out), arguments)
-    for extra_name, wanted in (("tensorboard", options.tensorboard), ("wandb", options.wandb)):
-        if wanted and find_spec(extra_name) is None:
-            raise ImportError(f"--{extra_name} needs a package (pip install {extra_name})")
-    with joined(options.device) as group:
-        extra = [partial(tensorboard_log, out / "tensorboard")] if options.tensorboard else []
-        extra += [partial(wandb_log, out, asdict(options.recipe))] if options.wandb else []
-        saved = train(
-            options.recipe,
-            out,
-            group,
-            resume=options.resume,
-            minutes=options.minutes,
-            extra_logs=extra,
-            say=say,
-            track=track,
-        )
-        if group.main:
-            print(saved)
-
-
-def _parsed(name: str, recipe: Recipe, arguments: list[str]) -> Train:
-    return tyro.cli(
-        Train,
-        prog=f"scorefield train {name}",
-        default=Train(recipe=recipe),
-        args=arguments,
-    )
+    train_recipe.train_command(name, arguments)

@@ -60,8 +60,9 @@ def _over_iterations(axes: Axes, report: dict[str, Any]) -> None:
         points = [(row[0], row[k]) for row in rows if row[k] is not None]
         colour = colormaps["viridis"](0.95 * (k - 1) / max(1, len(sigmas) - 1))
         axes.plot(*zip(*points, strict=True), color=colour, lw=1, label=f"σ = {sigma:.3g}") if points else None
-    axes.set(yscale="log", xlabel="iterations", title=what)
-    axes.legend(fontsize=7, ncols=2)
+    axes.set(xlabel="iterations", title=what)
+    _log_scale(axes)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 
 def _at_the_end(axes: Axes, report: dict[str, Any]) -> None:
@@ -71,4 +72,14 @@ def _at_the_end(axes: Axes, report: dict[str, Any]) -> None:
     axes.axhline(prod(report["model"]["shape"]) / 2, color="0.6", lw=1, ls="--", label="a score of 0")
     axes.legend(fontsize=7)
     axes.set(xscale="log", xlabel="σ", title=f"at step {report['model']['step']}, {numbers['loss_n']} held-out images")
-    axes.set_ylim(bottom=0)
+    _log_scale(axes)
+
+
+def _log_scale(axes: Axes) -> None:
+    """Upwards, labelled 10, 20, 50 and not by powers."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())

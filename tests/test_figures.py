@@ -14,6 +14,7 @@ from PIL import Image
 
 from scorefield import distributed
 from scorefield.cli import main
+from scorefield.evaluation import image_figures
 from scorefield.experiments import FIGURES, fig2, fig3
 from scorefield.experiments.output import Result
 
@@ -96,13 +97,30 @@ def test_fig2_the_score_is_learned_near_the_modes_and_not_far_from_them(tmp_path
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_all_figures_leave_out_the_one_that_wants_a_gpu_where_there_is_none(
+def test_all_figures_are_those_that_can_be_made(
     device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def pretend(name: str, out: Path, **_: object) -> Result:
+        return Result(out / f"{name}.png", {})
+
     for name in FIGURES:
-        monkeypatch.setitem(FIGURES, name, lambda out, name=name, **_: Result(out / f"{name}.png", {}))
+        monkeypatch.setitem(FIGURES, name, partial(pretend, name))
+    monkeypatch.setattr(image_figures, "make", pretend)
+    monkeypatch.setattr(image_figures, "shipped_models", lambda: {"mnist-small": Path(), "cifar10": Path()})
     monkeypatch.setattr(distributed, "pick_device", lambda _: torch.device(device))
     main(["figure", "all", "--out", str(tmp_path)])
     told = capsys.readouterr()
-    assert [Path(line).stem for line in told.out.split()] == ["fig3", "fig2", "fig1"][: 2 if device == "cpu" else 3]
-    assert ("fig1 is left out: without a GPU it takes days" in told.err) == (device == "cpu")
+    made = ["fig3", "fig2", "fig4"] if device == "cpu" else ["fig3", "fig2", "fig1", "fig4", "fig5", "fig6", "table1"]
+    assert [Path(line).stem for line in told.out.split()] == made
+    assert ("left out: fig1, fig5, fig6, table1 (without a GPU it takes long" in told.err) == (device == "cpu")
+
+
+def test_figures_of_models_show_those_in_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_figures, "shipped_models", lambda: dict.fromkeys(["mnist-small", "cifar10"], Path()))
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert image_figures.models_for("fig5", gpu) == ["mnist-small", "cifar10"]
+    assert image_figures.models_for("fig6", gpu) == image_figures.models_for("table1", gpu) == ["cifar10"]
+    assert image_figures.models_for("fig4", cpu) == ["mnist-small"]
+    assert image_figures.models_for("fig6", cpu) == []
+    monkeypatch.setattr(image_figures, "shipped_models", lambda: dict.fromkeys(["mnist-small", "mnist"], Path()))
+    assert image_figures.models_for("fig5", gpu) == ["mnist"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from scorefield.cli.app import app, prepare_folder, say
+from scorefield.cli.app import ModelName, app, prepare_folder, say
 
-Name = Literal["fig1", "fig2", "fig3", "all"]
+if TYPE_CHECKING:
+    import torch
+
+Name = Literal["fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "table1", "all"]
 
 
 @app.command
@@ -47,35 +51,54 @@ def figure(
     /,
     *,
     out: Path = Path("figures"),
+    models: tuple[ModelName, ...] = (),
     quick: bool = False,
     seed: int = 0,
 ) -> None:
-    """Make a figure of the paper again: NAME.png, and NAME.json with its numbers.
+    """Make a figure or the table of the paper again: NAME.png, and NAME.json with its numbers.
 
     fig1: the loss of sliced score matching on CIFAR-10, without and with a little noise (minutes on a GPU; days on a
-    CPU, where all leaves it out).
+    CPU).
 
     fig2: the score as sliced score matching learns it, against the truth (about a minute).
 
     fig3: samples of a mixture, exact, by Langevin and by annealed Langevin dynamics (seconds).
 
+    fig4: samples on their way from noise. fig5: uncurated samples, 10 × 10. fig6: held-out images completed. table1:
+    FID and Inception score of 50,000 samples. All of shipped models, or of --models (minutes on a GPU; without one fig4
+    and fig5 take the small MNIST model, and about 2 and 15 minutes on two cores).
+
     Example: scorefield figure fig3 --out figures
 
     Args:
-        name: Which figure; all makes each of them.
+        name: Which figure; all makes each of them, without a GPU only fig2, fig3 and fig4.
         out: Folder for the pictures and their numbers; made if it is missing.
+        models: Run folders, model files or names of shipped models for fig4 to table1.
         quick: Smaller than in the paper, under 20 seconds each; of fig1, only a small network's first steps.
         seed: Another seed gives other samples and initial weights.
     """
     from scorefield.distributed import pick_device
+    from scorefield.evaluation.image_figures import KINDS, models_for
+    from scorefield.evaluation.image_figures import make as make_of_models
     from scorefield.experiments import FIGURES
     from scorefield.progress import track
 
     prepare_folder(out, seed)
-    names = [name] if name != "all" else list(FIGURES)
-    if name == "all" and pick_device("auto").type == "cpu":
-        names.remove("fig1")
-        say("fig1 is left out: without a GPU it takes days (scorefield figure fig1 makes it nevertheless)")
+    device = pick_device("auto")
+    if models and name not in (*KINDS, "all"):
+        raise ValueError(f"{name} shows no models (--models is for {', '.join(KINDS)})")
+    shown = [kind for kind in KINDS if models or models_for(kind, device)]
+    names = [name] if name != "all" else _all([*FIGURES], [*KINDS], shown, device)
     for each in names:
-        result = FIGURES[each](out, quick=quick, seed=seed, track=track)
+        make = FIGURES.get(each) or partial(make_of_models, each, models=models, device=device)
+        result = make(out, quick=quick, seed=seed, track=track)
         print(result.picture)
+
+
+def _all(figures: list[str], of_models: list[str], shown: list[str], device: torch.device) -> list[str]:
+    """What all means here; says what is left out. `shown`: those figures of models of which there are some."""
+    wanted = figures + shown if device.type == "cuda" else ["fig3", "fig2", "fig4"]
+    if left := sorted({*figures, *of_models} - set(wanted)):
+        why = "there is no shipped model" if device.type == "cuda" else "without a GPU it takes long"
+        say(f"left out: {', '.join(left)} ({why}; named alone, each is made where it can be)")
+    return wanted

@@ -105,7 +105,7 @@ class Work:
             held_out = self.training[1]
         if held_out is None or not len(held_out):
             raise ValueError("no held-out images to complete (leave --data out, or inpainting out of --parts)")
-        return replace(held_out, pixels=held_out.pixels[:COMPLETED])
+        return replace(held_out, pixels=held_out.pixels[: min(COMPLETED, self.n)])
 
     def prepare(self, wanted: Sequence[str]) -> None:
         """Open all that these parts need: what is missing must not cost hours of sampling first."""
@@ -157,7 +157,7 @@ class Work:
         model, how = self.model, self.how
         total = how.steps * len(model.sigmas) + how.denoise
         keep = sorted(kept_steps(total, STAGE_COLUMNS))
-        seeds = sample_seeds(how.seed, range(STAGE_ROWS))
+        seeds = sample_seeds(how.seed, range(min(STAGE_ROWS, self.n)))
         start, _ = start_of(seeds, model.shape, model.sigmas.device)
         states = generate(
             for_sampling(model.network, model.shape, size=len(seeds), precision=how.precision),
@@ -200,13 +200,13 @@ class Work:
         loss = held_out_loss(self.model, held_out) if self.group.main and held_out is not None else {}
         return numbers | loss
 
-    def inpainting(self) -> dict[str, Any]:
+    def inpainting(self, holes: Sequence[str] = MASKS) -> dict[str, Any]:
         """Held-out images with holes of several shapes, completed."""
         model, size, images = self.model, self.batch_size, self.unseen.pixels
         originals = KEPT_OUT not in name_alone(self.unseen.name).lower()
         noise = 0.0 if self.how.denoise else model.sigmas[-1].item()
-        made: dict[str, Any] = {"files": [f"inpainting_{name}.png" for name in MASKS], "masks": {}}
-        for name, file in zip(MASKS, made["files"], strict=True):
+        made: dict[str, Any] = {"files": [f"inpainting_{name}.png" for name in holes], "masks": {}}
+        for name, file in zip(holes, made["files"], strict=True):
             known, what = masks_for(images, name), f"completing, {name}"
             found = complete(model, images, known, self.how, batch_size=size, track=self.track, what=what)
             sheet = picture(found, images, known, originals=originals)

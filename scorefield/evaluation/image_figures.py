@@ -1,0 +1,104 @@
+"""The paper's figures of image models, 4 to 6, and its table: parts of a report, for several models side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+
+from scorefield.checkpoint import Model, load
+from scorefield.data.named import name_alone
+from scorefield.distributed import Group, device_name
+from scorefield.evaluation.pool import How, Pool
+from scorefield.evaluation.report import SHOWN, Work, about
+from scorefield.experiments.output import Result, new_figure, save
+from scorefield.experiments.sheets import side_by_side, table_1, titles_of
+from scorefield.progress import Track, silent
+from scorefield.shipped import listed, shipped_models
+
+
+class Kind(NamedTuple):
+    """Which part of a report a figure is, of which data sets' models the paper shows it, and of how many samples."""
+
+    part: str
+    picture: str
+    sets: tuple[str, ...]
+    n: int = SHOWN
+
+
+KINDS = {
+    "fig4": Kind("stages", "stages.png", ("mnist", "celeba", "cifar10")),
+    "fig5": Kind("samples", "samples.png", ("mnist", "celeba", "cifar10")),
+    "fig6": Kind("inpainting", "inpainting_left.png", ("celeba", "cifar10")),
+    "table1": Kind("numbers", "", ("cifar10",), 50_000),
+}
+QUICK_N, QUICK_STEPS = 4, 10
+"""Samples, and steps at each level, of a quick figure."""
+
+
+def models_for(name: str, device: torch.device) -> list[str]:
+    """The shipped models that a figure shows. Without a GPU it is the small one for MNIST, and no other."""
+    known, small = shipped_models(), "mnist-small"
+    if device.type == "cpu":
+        return [small] if "mnist" in KINDS[name].sets and small in known else []
+    wanted = [small if each == "mnist" and each not in known else each for each in KINDS[name].sets]
+    return [each for each in wanted if each in known]
+
+
+def make(
+    name: str,
+    out: Path,
+    *,
+    models: Sequence[str] = (),
+    quick: bool = False,
+    seed: int = 0,
+    device: torch.device | None = None,
+    track: Track[Any] = silent,
+) -> Result:
+    """NAME.png and NAME.json in `out`, of these models, or else of those that `models_for` says."""
+    new_figure(1, 1)  # fails at once where matplotlib is missing
+    kind, group = KINDS[name], Group(0, 1, device or torch.device("cpu"))
+    names = list(models) or models_for(name, group.device)
+    if not names:
+        where = "" if group.device.type == "cuda" else " without a GPU"
+        sets = " or ".join(kind.sets)
+        raise ValueError(
+            f"{name} has no model to show{where}: {listed()} (train one, of {sets} say, and name its run with --models)"
+        )
+    began, numbers = time.monotonic(), list[dict[str, Any]]()
+    subjects = [load(each, device=group.device) for each in names]
+    with TemporaryDirectory() as folder:
+        for k, model in enumerate(subjects):
+            work = _work(model, Path(folder) / str(k), kind, group, quick=quick, seed=seed, track=track)
+            numbers.append({"name": name_alone(names[k]), **_part(work, kind.part)})
+        pictures = [Path(folder) / str(k) / kind.picture for k in range(len(subjects))]
+        drawn = side_by_side(titles_of(numbers), pictures) if kind.picture else table_1(numbers)
+    seconds = round(time.monotonic() - began, 2)
+    facts = {"seed": seed, "quick": quick, "machine": device_name(group.device), "seconds": seconds}
+    return save(drawn, {"models": numbers, **facts}, out, name)
+
+
+def _work(model: Model, out: Path, kind: Kind, group: Group, *, quick: bool, seed: int, track: Track[Any]) -> Work:
+    recipe = model.recipe
+    how = How(recipe.sample_steps, recipe.step_size, False, seed)
+    if quick:  # T times ε stays the same
+        faster = min(QUICK_STEPS, how.steps)
+        how = replace(how, steps=faster, step_size=how.step_size * how.steps / faster)
+    size = 500 if group.device.type == "cuda" else 50
+    out.mkdir()
+    return Work(model, Pool(model, how).how, QUICK_N if quick else kind.n, size, None, out, group, track)
+
+
+def _part(work: Work, part: str) -> dict[str, Any]:
+    """That part's numbers, and what they are of. Its picture goes to the work's folder."""
+    work.prepare([part])
+    if needed := work.samples_for([part]):
+        work.draw(needed)
+    told = work.inpainting(("left",)) if part == "inpainting" else work.make(part)
+    told.pop("files", None)
+    return {part: told, "n": work.n, "sampler": asdict(work.how), "model": about(work.model)}

@@ -1,0 +1,64 @@
+"""Pictures of several models side by side, and Table 1 with rows of ours: how they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scorefield.experiments.output import new_figure
+from scorefield.experiments.paper import DATA_SETS, TABLE_1
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def titles_of(numbers: list[dict[str, Any]]) -> list[str]:
+    """The data sets, as the paper calls them, or the models' names where that says more."""
+    known = {each.name: each.title for each in DATA_SETS}
+    titles = [known.get(each["model"]["recipe"]["data"], each["name"]) for each in numbers]
+    return [each["name"] if titles.count(t) > 1 else t for each, t in zip(numbers, titles, strict=True)]
+
+
+def side_by_side(titles: Sequence[str], pictures: Sequence[Path]) -> Figure:
+    """PNG files with a title each."""
+    from matplotlib.image import imread
+
+    sheets = [imread(path) for path in pictures]
+    shapes = [sheet.shape[1] / sheet.shape[0] for sheet in sheets]
+    figure = new_figure(4.5 * sum(shapes), 4.9)
+    panels = figure.subplots(1, len(sheets), squeeze=False, width_ratios=shapes)[0]
+    for axes, title, sheet in zip(panels, titles, sheets, strict=True):
+        axes.imshow(sheet, interpolation="nearest", cmap="gray")
+        axes.set_axis_off()
+        axes.set_title(title, fontsize=10)
+    return figure
+
+
+def table_1(numbers: list[dict[str, Any]]) -> Figure:
+    """Table 1 with rows of ours below."""
+    rows = [(row.model, row.inception, row.fid or "–") for rows in TABLE_1.values() for row in rows]
+    starts = {sum(map(len, list(TABLE_1.values())[:k])) + k: title for k, title in enumerate(TABLE_1)}
+    for place, title in starts.items():
+        rows.insert(place, (title, "", ""))
+    rows.append(("ours", "", ""))
+    for each in numbers:
+        for kind, more in (("plain", ""), ("denoised", ", denoised")):
+            found = each["numbers"][kind]
+            score, deviation = found["inception_score"], found.get("inception_score_deviation")
+            inception = f"{score:.2f} ± {deviation:.2f}" if score is not None else "not measured"
+            rows.append((f"{each['name']}{more}, n = {found['n']:,}", inception, f"{found['fid']:.2f}"))
+    figure = new_figure(6, 0.22 * (len(rows) + 1))
+    axes = figure.subplots()
+    axes.set_axis_off()
+    head = ["model", "Inception score", "FID"]
+    draw: Any = partial(axes.table, cellLoc="left", colLoc="left", edges="B")
+    table = draw(rows, colLabels=head, colWidths=[0.6, 0.25, 0.15], bbox=(0, 0, 1, 1))
+    table.auto_set_font_size(False)
+    table.set_fontsize(9)
+    for (row, _), cell in table.get_celld().items():
+        cell.set(linewidth=0.4, edgecolor="0.7")
+        if row == 0 or not rows[row - 1][2]:
+            cell.set_text_props(weight="bold")
+    return figure

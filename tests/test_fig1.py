@@ -152,13 +152,39 @@ def test_a_loss_that_is_no_number_is_told() -> None:
     assert fig1.spread(np.array([1.0, np.nan, 2.0, np.inf]), 3) == {"iterations": 3, "not_finite_from": 2}
 
 
+def test_a_curve_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path))
+    where = {"seed": 0, "device": torch.device("cpu")}
+    made = fig1.kept(pictures(), 0.01, SMALL, **where)  # type: ignore[arg-type]
+    assert np.array_equal(made, fig1.train(pictures(), 0.01, SMALL))
+    trained: list[float] = []
+
+    def train(images: data.Images, sigma: float, settings: fig1.Settings, **_: object) -> fig1.Curve:
+        trained.append(sigma)
+        return np.zeros(settings.iterations)
+
+    monkeypatch.setattr(fig1, "train", train)
+    again = replace(SMALL, last=1, sigmas=(1.0, 2.0))  # which do not matter to it
+    assert np.array_equal(fig1.kept(pictures(), 0.01, again, **where), made)  # type: ignore[arg-type]
+    assert not trained
+    others = [(0.02, SMALL, 0), (0.01, replace(SMALL, batch_size=2), 0), (0.01, SMALL, 1)]
+    for sigma, settings, seed in others:
+        fig1.kept(pictures(), sigma, settings, seed=seed, device=torch.device("cpu"))
+    assert trained == [0.02, 0.01, 0.01]
+    next(tmp_path.glob("cache/fig1-*.npy")).write_bytes(b"half of i")
+    for sigma, settings, seed in [(0.01, SMALL, 0), *others]:
+        fig1.kept(pictures(), sigma, settings, seed=seed, device=torch.device("cpu"))
+    assert len(trained) == 4
+
+
 def test_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path / "store"))
     monkeypatch.setattr(data, "load", lambda source, **_: pictures())
     monkeypatch.setattr(fig1, "QUICK", SMALL)
     monkeypatch.setattr(fig1, "pick_device", lambda _: torch.device("cpu"))
-    result = FIGURES["fig1"](tmp_path, quick=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["fig1.json", "fig1.png"]
-    numbers = json.loads((tmp_path / "fig1.json").read_text())
+    result = FIGURES["fig1"](tmp_path / "out", quick=True)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fig1.json", "fig1.png"]
+    numbers = json.loads((tmp_path / "out" / "fig1.json").read_text())
     assert set(numbers["spread"]) == set(numbers["curves"]) == {"0", "0.01"}
     assert all(told["iterations"] == 2 for told in numbers["spread"].values())
     assert all(len(curve) == 4 for curve in numbers["curves"].values())

@@ -39,26 +39,26 @@ __all__ = [
 _HOME = {
     "checkpoint": ("Model", "load"),
     "constraints": ("known_pixels",),
-    "distributions": ("GaussianMixture", "distributions"),
-    "networks": ("networks",),
-    "noise": ("SampleNoise", "geometric", "noise"),
-    "objectives": ("objectives",),
+    "distributions": ("GaussianMixture",),
+    "networks": (),
+    "noise": ("SampleNoise", "geometric"),
+    "objectives": (),
     "samplers": ("State", "annealed_langevin", "langevin", "last"),
     "score": ("Score", "denoised", "from_denoiser", "from_energy"),
 }
-"""Where each name lives. It is fetched when it is first asked for: PyTorch takes two seconds to import, for which the
-command line's help need not wait."""
+"""Modules, and the names that live in them. They are fetched when first asked for: PyTorch takes two seconds to import,
+for which the command line's help need not wait."""
 
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> object:
-    for module, names in _HOME.items():
-        if name in names:
-            found = import_module(f"scorefield.{module}")
-            value = found if name == module else getattr(found, name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'scorefield' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        for module, names in _HOME.items():
+            if name == module or name in names:
+                found = import_module(f"scorefield.{module}")
+                globals()[name] = found if name == module else getattr(found, name)
+                return globals()[name]
+        raise AttributeError(f"module 'scorefield' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -21,8 +21,8 @@ from scorefield.training import ExampleLosses, TrainingState
 
 WARM_UP = 3
 """Passes before a recording, in which libraries choose their kernels."""
-PATIENCE = 10
-"""Updates in a row that may be left out."""
+TOO_MANY = 0.5
+"""Of the last ten or so updates, left out."""
 
 
 def fast(network: RefineNet, *, dtype: torch.dtype = torch.float16) -> Score:
@@ -108,8 +108,8 @@ def _warm_up(work: Callable[[], object]) -> None:
 class RecordedUpdate:
     """A whole update as a CUDA graph: noise, loss, gradients, clipping and Adam's step.
 
-    Where `bad` is 1 after the backward pass and not 0, since one batch was too much for 16 bit, the update is left out.
-    With PATIENCE of them in a row the losses are NaN.
+    Where `bad` is 1 after the backward pass, not 0, as gradients were too much for 16 bit, the update is left out. The
+    losses are NaN when these are TOO_MANY.
     """
 
     def __init__(
@@ -141,11 +141,13 @@ class RecordedUpdate:
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             losses, levels = self._gradients()
             self._step()
-            self._result = torch.where(self._left_out < PATIENCE, losses, torch.nan), levels
+            self._result = torch.where(self._left_out < TOO_MANY, losses, torch.nan), levels
 
     def _gradients(self) -> tuple[Tensor, Tensor]:
         for parameter in self._parameters:
             parameter.grad = None
+        if self._bad is not None:
+            self._bad.zero_()
         losses, levels = self._losses(self._pixels, self._noise.copy())
         losses.mean().backward()
         return losses.detach(), levels
@@ -154,7 +156,7 @@ class RecordedUpdate:
         if self._clip:
             nn.utils.clip_grad_norm_(self._parameters, self._clip)
         if self._bad is not None:
-            self._left_out.add_(1).mul_(self._bad)
+            self._left_out.lerp_(self._bad, 0.1)
         _adam(self._optimizer, self._bad)
 
     @torch.no_grad()

@@ -1,15 +1,16 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and what may stand in them."""
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 SECONDS_TO_FORGET = 24 * 3600.0
 """A file that nobody has written to for so long is what a killed run left behind."""
@@ -62,3 +63,12 @@ def _forget(target: Path) -> None:
         with suppress(OSError):
             if time.time() - part.stat().st_mtime > SECONDS_TO_FORGET:
                 part.unlink()
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401
+    """For JSON, which knows no NaN: null."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

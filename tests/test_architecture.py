@@ -100,5 +100,8 @@ def test_models_train_and_sample_where_only_torch_numpy_safetensors_and_rich_are
         "import sys\n"
         "sys.modules.update(dict.fromkeys(['PIL', 'tyro', 'matplotlib', 'wandb', 'tensorboard', 'scipy']))\n"
         "import scorefield, scorefield.runs, scorefield.generate, scorefield.released, scorefield.checkpoint\n"
+        "from scorefield import *\n"
+        "missing = set(scorefield.__all__) - set(globals())\n"
+        "assert not missing, missing\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE.parent)

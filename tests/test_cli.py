@@ -46,9 +46,17 @@ def test_help(arguments: list[str], tmp_path: Path) -> None:
 
 
 def test_help_does_not_wait_for_pytorch(tmp_path: Path) -> None:
-    code = "import sys, scorefield.cli; assert 'torch' not in sys.modules; import torch; assert scorefield.load"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    assert recipes.RECIPES.keys() == set(NAMES)
+    for words in ([], ["figure"], ["train"]):
+        code = (
+            "import sys\n"
+            "from scorefield.cli import main\n"
+            "try: main(sys.argv[1:])\n"
+            "finally: assert 'torch' not in sys.modules"
+        )
+        command = [sys.executable, "-c", code, *words, "--help"]
+        done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+        assert "usage: scorefield" in done.stdout
+    assert tuple(recipes.RECIPES) == NAMES
 
 
 def test_an_interrupt_at_any_time_is_no_traceback(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from PIL import Image
 from small_reports import read, run, store
 
 from scorefield.cli import main
-from scorefield.evaluation.image_figures import KINDS, QUICK_N
+from scorefield.evaluation.image_figures import KINDS
+from scorefield.experiments.sheets import ABOVE, GAP, side_by_side, table_1, titles_of
+from scorefield.images import save_png
 
 __all__ = ["run", "store"]
 
@@ -35,33 +37,72 @@ def figure(name: str, out: Path, *options: str | Path) -> dict[str, Any]:
 
 
 def test_the_figures_numbers_are_those_of_a_report(run: Path, tmp_path: Path) -> None:
-    parts = [kind.part for kind in KINDS.values()]
-    how = ["--steps", "7", "--step-size", "5e-4", "-n", str(QUICK_N)]
-    main(["report", str(run), "--out", str(tmp_path / "report"), *how, "--parts", *parts])
-    told = read(tmp_path / "report" / "report.json")
+    """Of its own parts, with as many samples; fig6 has the left half alone."""
+    how = ["--steps", "7", "--step-size", "5e-4"]
     for name, kind in KINDS.items():
+        folder = tmp_path / name
+        main(["report", str(run), "--out", str(folder), *how, "-n", str(kind.quick_n), "--parts", kind.part])
+        told = read(folder / "report.json")
         (ours,) = figure(name, tmp_path, "--quick", "--models", run)["models"]
-        assert ours["name"] == "run"
-        assert ours["n"] == QUICK_N
         theirs = {key: value for key, value in told[kind.part].items() if key != "files"}
         if name == "fig6":
             theirs["masks"] = {"left": theirs["masks"]["left"]}
         assert ours[kind.part] == theirs
         assert ours["sampler"] == told["sampler"]
+        assert (ours["name"], ours.get("n")) == ("run", kind.quick_n if name in ("fig5", "table1") else None)
 
 
-def test_models_stand_side_by_side(run: Path, tmp_path: Path) -> None:
-    one, two = (figure("fig5", tmp_path / str(n), "--quick", "--models", *[run] * n) for n in (1, 2))
-    assert [len(each["models"]) for each in (one, two)] == [1, 2]
-    (low, narrow, _), (high, wide, _) = (read_png(tmp_path / str(n) / "fig5.png").shape for n in (1, 2))
-    assert low == high
-    assert wide == pytest.approx(2 * narrow, rel=0.01)
+def test_pictures_stand_side_by_side_as_they_are(tmp_path: Path) -> None:
+    grey, colour = np.full((30, 40, 1), 100, np.uint8), np.full((20, 10, 3), (10, 200, 30), np.uint8)
+    save_png(tmp_path / "a.png", grey)
+    save_png(tmp_path / "b.png", colour)
+    side_by_side(["one", "two"], [tmp_path / "a.png", tmp_path / "b.png"]).savefig(tmp_path / "c.png")
+    made = read_png(tmp_path / "c.png")
+    assert made.shape == (30 + GAP + ABOVE, 40 + 10 + 3 * GAP, 3)
+    assert (made[ABOVE : ABOVE + 30, GAP : GAP + 40] == 100).all()
+    assert (made[ABOVE : ABOVE + 20, 2 * GAP + 40 : 2 * GAP + 50] == (10, 200, 30)).all()
+    white = made[ABOVE:].copy()
+    white[:30, GAP : GAP + 40] = white[:20, 2 * GAP + 40 : 2 * GAP + 50] = 255
+    assert (white == 255).all()
+
+
+def test_a_quick_sheet_is_no_wider_than_its_samples(run: Path, tmp_path: Path) -> None:
+    figure("fig5", tmp_path, "--quick", "--models", run, run)
+    height, width, _ = read_png(tmp_path / "fig5.png").shape
+    assert 4 < width / height < 8  # two rows of four side by side
+
+
+def test_titles() -> None:
+    def told(name: str, data: str) -> dict[str, Any]:
+        return {"name": name, "model": {"recipe": {"data": data}}}
+
+    assert titles_of([told("a", "mnist"), told("b", "cifar10"), told("c", "mine")]) == ["MNIST", "CIFAR-10", "c"]
+    assert titles_of([told("a", "mnist"), told("b", "mnist")]) == ["a", "b"]
+
+
+def test_the_table_has_the_papers_rows_and_ours() -> None:
+    plain = {"fid": 27.123, "inception_score": None, "n": 50_000}
+    denoised = {"fid": 24.4, "inception_score": 8.5, "inception_score_deviation": 0.1, "n": 50_000}
+    numbers = {"plain": plain, "denoised": denoised, "reference": {"name": "cifar10"}}
+    other = {**numbers, "reference": {"name": "mnist"}}
+    drawn = table_1([{"name": "cifar10", "numbers": numbers}, {"name": "x", "numbers": other}])
+    cells = {place: cell.get_text().get_text() for place, cell in drawn.axes[0].tables[0].get_celld().items()}
+    rows = [tuple(cells[row, column] for column in range(3)) for row in range(len(cells) // 3)]
+    assert ("NCSN", "8.87 ± .12", "25.32") in rows
+    assert ("ProgressiveGAN", "8.80 ± .05", "–") in rows
+    assert rows[-5:] == [
+        ("ours", "", ""),
+        ("cifar10, n = 50,000", "not measured", "27.12"),
+        ("cifar10, denoised, n = 50,000", "8.50 ± 0.10", "24.40"),
+        ("x, against mnist, n = 50,000", "not measured", "27.12"),
+        ("x, denoised, against mnist, n = 50,000", "8.50 ± 0.10", "24.40"),
+    ]
 
 
 def test_a_quick_figure_goes_as_far_with_fewer_steps(tmp_path: Path) -> None:
     (told,) = figure("fig4", tmp_path, "--quick")["models"]
     assert told["sampler"]["steps"] * told["sampler"]["step_size"] == pytest.approx(100 * 2e-5)
-    assert told["stages"]["rows"] == QUICK_N
+    assert told["stages"]["rows"] == KINDS["fig4"].quick_n
     assert told["name"] == "mnist-small"
 
 
@@ -71,13 +112,16 @@ def test_a_quick_figure_goes_as_far_with_fewer_steps(tmp_path: Path) -> None:
         (["fig6"], "fig6 has no model to show without a GPU"),
         (["table1"], "train one, of cifar10 say, and name its run with --models"),
         (["fig2", "--models", "mnist-small"], "fig2 shows no models"),
+        (["fig2", "--data", "mnist"], "fig2 shows no models"),
         (["fig4", "--models", "nowhere"], "no shipped model of that name"),
+        (["all", "--models", "nowhere"], "no shipped model of that name"),
     ],
 )
 def test_what_cannot_be_made_is_said(
     words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(["figure", *words, "--out", str(tmp_path)])
+        main(["figure", *words, "--out", str(tmp_path / "new")])
     assert stop.value.code == 2
+    assert words[0] in ("fig6", "table1") or not (tmp_path / "new").exists()
     assert why in capsys.readouterr().err

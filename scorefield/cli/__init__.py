@@ -35,7 +35,9 @@ def main(argv: list[str] | None = None) -> None:
     warnings.showwarning = lambda message, *_: say(f"warning: {message}")
     try:
         if argv[:1] == ["train"] and len(argv) > 1 and not argv[1].startswith("-"):
-            training.train_command(argv[1], argv[2:])
+            from scorefield.cli.train_recipe import train_command
+
+            train_command(argv[1], argv[2:])
         else:
             app.cli(prog="scorefield", args=argv or ["--help"], config=(tyro.conf.FlagCreatePairsOff,))
     except BrokenPipeError:  # who reads the output has left, head say

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
@@ -59,18 +58,9 @@ def tracker(group: Group) -> Track[Any]:
 
 def write_json(path: Path, numbers: dict[str, Any]) -> None:
     """Numbers for programs. A list of numbers is one line, so that a person can read it too."""
-    from scorefield.files import new_file
+    from scorefield.files import new_file, plain
 
-    text = json.dumps(_plain(numbers), indent=2, ensure_ascii=False)
+    text = json.dumps(plain(numbers), indent=2, ensure_ascii=False)
     text = re.sub(r"\[\n([^\[\]{}\"]+)\n *\]", lambda found: f"[{' '.join(found[1].split())}]", text)
     with new_file(path) as file:
         file.write(text.encode() + b"\n")
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    """NaN is no JSON: null."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -52,6 +52,7 @@ def figure(
     *,
     out: Path = Path("figures"),
     models: tuple[ModelName, ...] = (),
+    data: str | None = None,
     quick: bool = False,
     seed: int = 0,
 ) -> None:
@@ -74,7 +75,9 @@ def figure(
         name: Which figure; all makes each of them, without a GPU only fig2, fig3 and fig4.
         out: Folder for the pictures and their numbers; made if it is missing.
         models: Run folders, model files or names of shipped models for fig4 to table1.
-        quick: Smaller than in the paper, under 20 seconds each; of fig1, only a small network's first steps.
+        data: For fig6 and table1, the images to complete and to compare with. Default: each model's own.
+        quick: Smaller than in the paper, under 20 seconds for fig2 to fig5 on two cores; of fig1, only a small
+            network's first steps; of table1, 1,000 samples.
         seed: Another seed gives other samples and initial weights.
     """
     from scorefield.distributed import pick_device
@@ -82,22 +85,25 @@ def figure(
     from scorefield.evaluation.image_figures import make as make_of_models
     from scorefield.experiments import FIGURES
     from scorefield.progress import track
+    from scorefield.shipped import find
 
+    if (models or data) and name not in (*KINDS, "all"):
+        raise ValueError(f"{name} shows no models (--models and --data are for {', '.join(KINDS)})")
+    for model in models:
+        find(model)
     prepare_folder(out, seed)
     device = pick_device("auto")
-    if models and name not in (*KINDS, "all"):
-        raise ValueError(f"{name} shows no models (--models is for {', '.join(KINDS)})")
     shown = [kind for kind in KINDS if models or models_for(kind, device)]
     names = [name] if name != "all" else _all([*FIGURES], [*KINDS], shown, device)
     for each in names:
-        make = FIGURES.get(each) or partial(make_of_models, each, models=models, device=device)
+        make = FIGURES.get(each) or partial(make_of_models, each, models=models, data=data, device=device)
         result = make(out, quick=quick, seed=seed, track=track)
         print(result.picture)
 
 
 def _all(figures: list[str], of_models: list[str], shown: list[str], device: torch.device) -> list[str]:
     """What all means here; says what is left out. `shown`: those figures of models of which there are some."""
-    wanted = figures + shown if device.type == "cuda" else ["fig3", "fig2", "fig4"]
+    wanted = figures + shown if device.type == "cuda" else ["fig3", "fig2", *({"fig4"} & set(shown))]
     if left := sorted({*figures, *of_models} - set(wanted)):
         why = "there is no shipped model" if device.type == "cuda" else "without a GPU it takes long"
         say(f"left out: {', '.join(left)} ({why}; named alone, each is made where it can be)")

@@ -32,11 +32,6 @@ def _train(recipe: Annotated[Literal[NAMES], tyro.conf.Positional], /) -> None: 
     Args:
         recipe: The paper's settings for a data set (-baseline: its single-noise baseline), or tiny, for a first try.
     """
+    from scorefield.cli.train_recipe import train_command
+
     train_command(recipe, [])
-
-
-def train_command(name: str, arguments: list[str]) -> None:
-    """Train by the recipe of that name, with the options of the command line over it."""
-    from scorefield.cli import train_recipe
-
-    train_recipe.train_command(name, arguments)

@@ -29,16 +29,17 @@ class Kind(NamedTuple):
     picture: str
     sets: tuple[str, ...]
     n: int = SHOWN
+    quick_n: int = 4
 
 
 KINDS = {
     "fig4": Kind("stages", "stages.png", ("mnist", "celeba", "cifar10")),
     "fig5": Kind("samples", "samples.png", ("mnist", "celeba", "cifar10")),
     "fig6": Kind("inpainting", "inpainting_left.png", ("celeba", "cifar10")),
-    "table1": Kind("numbers", "", ("cifar10",), 50_000),
+    "table1": Kind("numbers", "", ("cifar10",), 50_000, 1000),
 }
-QUICK_N, QUICK_STEPS = 4, 10
-"""Samples, and steps at each level, of a quick figure."""
+QUICK_STEPS = 10
+"""At each level, of a quick figure."""
 
 
 def models_for(name: str, device: torch.device) -> list[str]:
@@ -55,12 +56,16 @@ def make(
     out: Path,
     *,
     models: Sequence[str] = (),
+    data: str | None = None,
     quick: bool = False,
     seed: int = 0,
     device: torch.device | None = None,
     track: Track[Any] = silent,
 ) -> Result:
-    """NAME.png and NAME.json in `out`, of these models, or else of those that `models_for` says."""
+    """NAME.png and NAME.json in `out`, of these models, or else of those that `models_for` says.
+
+    `data`: images to complete or to compare with; None: each model's own.
+    """
     new_figure(1, 1)  # fails at once where matplotlib is missing
     kind, group = KINDS[name], Group(0, 1, device or torch.device("cpu"))
     names = list(models) or models_for(name, group.device)
@@ -74,7 +79,10 @@ def make(
     subjects = [load(each, device=group.device) for each in names]
     with TemporaryDirectory() as folder:
         for k, model in enumerate(subjects):
-            work = _work(model, Path(folder) / str(k), kind, group, quick=quick, seed=seed, track=track)
+            place = Path(folder) / str(k)
+            place.mkdir()
+            how, n = _how(model, quick=quick, seed=seed), kind.quick_n if quick else kind.n
+            work = Work(model, how, n, 500 if group.device.type == "cuda" else 50, data, place, group, track)
             numbers.append({"name": name_alone(names[k]), **_part(work, kind.part)})
         pictures = [Path(folder) / str(k) / kind.picture for k in range(len(subjects))]
         drawn = side_by_side(titles_of(numbers), pictures) if kind.picture else table_1(numbers)
@@ -83,22 +91,21 @@ def make(
     return save(drawn, {"models": numbers, **facts}, out, name)
 
 
-def _work(model: Model, out: Path, kind: Kind, group: Group, *, quick: bool, seed: int, track: Track[Any]) -> Work:
+def _how(model: Model, *, quick: bool, seed: int) -> How:
     recipe = model.recipe
     how = How(recipe.sample_steps, recipe.step_size, False, seed)
     if quick:  # T times ε stays the same
         faster = min(QUICK_STEPS, how.steps)
         how = replace(how, steps=faster, step_size=how.step_size * how.steps / faster)
-    size = 500 if group.device.type == "cuda" else 50
-    out.mkdir()
-    return Work(model, Pool(model, how).how, QUICK_N if quick else kind.n, size, None, out, group, track)
+    return Pool(model, how).how
 
 
 def _part(work: Work, part: str) -> dict[str, Any]:
     """That part's numbers, and what they are of. Its picture goes to the work's folder."""
     work.prepare([part])
-    if needed := work.samples_for([part]):
+    needed = work.samples_for([part])
+    if needed:
         work.draw(needed)
     told = work.inpainting(("left",)) if part == "inpainting" else work.make(part)
     told.pop("files", None)
-    return {part: told, "n": work.n, "sampler": asdict(work.how), "model": about(work.model)}
+    return {part: told, "sampler": asdict(work.how), "model": about(work.model)} | ({"n": needed} if needed else {})

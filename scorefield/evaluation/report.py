@@ -104,7 +104,7 @@ class Work:
         if held_out is None and not (self.data is not None and is_statistics_file(self.data)):
             held_out = self.training[1]
         if held_out is None or not len(held_out):
-            raise ValueError("no held-out images to complete (leave --data out, or inpainting out of --parts)")
+            raise ValueError("no held-out images to complete (--data mnist, say, has some; or do without completions)")
         return replace(held_out, pixels=held_out.pixels[: min(COMPLETED, self.n)])
 
     def prepare(self, wanted: Sequence[str]) -> None:
@@ -148,7 +148,7 @@ class Work:
         """Uncurated samples, a picture of each kind."""
         files = {"samples.png": self.drawn["plain"], "samples_denoised.png": self.drawn["denoised"]}
         for name, rows in files.items():
-            sheet = grid(rows[:SHOWN], columns=10)
+            sheet = grid(rows[:SHOWN], columns=min(10, len(rows)))
             save_png(self.out / name, sheet, zoom=zoom_for(sheet, target=900))
         return {"files": list(files), "shown": min(SHOWN, *map(len, files.values()))}
 

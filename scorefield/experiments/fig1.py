@@ -8,6 +8,7 @@ converges.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
@@ -103,16 +104,23 @@ def kept(
 ) -> Curve:
     """The same, found on the disk where it was trained before: a figure that is interrupted keeps its first curve."""
     alike = replace(settings, sigmas=(sigma,), last=0)
-    key = repr((VERSION, images.digest, astuple(alike), seed, device.type))
+    key = repr((VERSION, images.digest, astuple(alike), seed, device_name(device), _precision(device)))
     path = data.folder_of("cache") / f"fig1-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
     with suppress(OSError, ValueError, EOFError):
         curve: Curve = np.load(path)
         if curve.shape == (settings.iterations,):
             return curve
     curve = train(images, sigma, settings, seed=seed, device=device, track=track)
-    with new_file(path, tidy=False) as file:
-        np.save(file, curve)
+    try:
+        with new_file(path, tidy=False) as file:
+            np.save(file, curve)
+    except OSError as error:
+        warnings.warn(f"the curve is not kept: {error}", stacklevel=2)
     return curve
+
+
+def _precision(device: torch.device) -> str:
+    return "TF32" if device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "float32"
 
 
 def spread(curve: Curve, last: int) -> dict[str, Any]:
@@ -163,7 +171,7 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[Any] = s
         "seed": seed,
         "quick": quick,
         "machine": device_name(device),
-        "precision": "TF32" if device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "float32",
+        "precision": _precision(device),
         "settings": asdict(settings),
     }
     figure = new_figure(11, 4)

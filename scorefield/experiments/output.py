@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scorefield.files import new_file
+from scorefield.files import new_file, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +59,7 @@ def save(figure: Figure, numbers: dict[str, Any], out: Path, name: str) -> Resul
     picture, beside = out / f"{name}.png", out / f"{name}.json"
     with new_file(picture) as image, new_file(beside) as text:
         figure.savefig(image, format="png")
-        text.write(json.dumps(numbers, indent=2).encode() + b"\n")
+        text.write(json.dumps(plain(numbers), indent=2).encode() + b"\n")
     return Result(picture, numbers)
 
 

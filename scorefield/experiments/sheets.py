@@ -13,6 +13,9 @@ from scorefield.experiments.paper import DATA_SETS, TABLE_1
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+GAP, ABOVE = 20, 50
+"""Pixels between the pictures, and above them for the titles."""
+
 
 def titles_of(numbers: list[dict[str, Any]]) -> list[str]:
     """The data sets, as the paper calls them, or the models' names where that says more."""
@@ -22,17 +25,22 @@ def titles_of(numbers: list[dict[str, Any]]) -> list[str]:
 
 
 def side_by_side(titles: Sequence[str], pictures: Sequence[Path]) -> Figure:
-    """PNG files with a title each."""
+    """PNG files with a title each, pixel by pixel as they are."""
     from matplotlib.image import imread
 
     sheets = [imread(path) for path in pictures]
-    shapes = [sheet.shape[1] / sheet.shape[0] for sheet in sheets]
-    figure = new_figure(4.5 * sum(shapes), 4.9)
-    panels = figure.subplots(1, len(sheets), squeeze=False, width_ratios=shapes)[0]
-    for axes, title, sheet in zip(panels, titles, sheets, strict=True):
-        axes.imshow(sheet, interpolation="nearest", cmap="gray")
+    width, height = sum(sheet.shape[1] + GAP for sheet in sheets) + GAP, max(sheet.shape[0] for sheet in sheets)
+    figure = new_figure(1, 1)
+    figure.set_layout_engine("none")
+    figure.set_size_inches(width / figure.dpi, (height + ABOVE + GAP) / figure.dpi)
+    left, (across, up) = GAP, (width, height + ABOVE + GAP)
+    for title, sheet in zip(titles, sheets, strict=True):
+        bottom = GAP + height - sheet.shape[0]
+        axes = figure.add_axes((left / across, bottom / up, sheet.shape[1] / across, sheet.shape[0] / up))
+        axes.imshow(sheet, interpolation="nearest", cmap="gray", vmin=0, vmax=1, aspect="auto")
         axes.set_axis_off()
         axes.set_title(title, fontsize=10)
+        left += sheet.shape[1] + GAP
     return figure
 
 
@@ -44,11 +52,13 @@ def table_1(numbers: list[dict[str, Any]]) -> Figure:
         rows.insert(place, (title, "", ""))
     rows.append(("ours", "", ""))
     for each in numbers:
+        reference = each["numbers"]["reference"]["name"]
+        against = "" if reference == "cifar10" else f", against {reference}"
         for kind, more in (("plain", ""), ("denoised", ", denoised")):
             found = each["numbers"][kind]
             score, deviation = found["inception_score"], found.get("inception_score_deviation")
             inception = f"{score:.2f} ± {deviation:.2f}" if score is not None else "not measured"
-            rows.append((f"{each['name']}{more}, n = {found['n']:,}", inception, f"{found['fid']:.2f}"))
+            rows.append((f"{each['name']}{more}{against}, n = {found['n']:,}", inception, f"{found['fid']:.2f}"))
     figure = new_figure(6, 0.22 * (len(rows) + 1))
     axes = figure.subplots()
     axes.set_axis_off()

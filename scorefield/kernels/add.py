@@ -89,6 +89,6 @@ class _Add(torch.autograd.Function):
 def add(
     a: Tensor, b: Tensor, bias: Tensor, *, elu: bool = False, unit: float = 1.0, beside: Beside = at_once
 ) -> Tensor:
-    """a + b + bias, of a's type; a and b (B, C, H, W), channels-last, bias (C,) in float32, all multiplied by
-    `unit`, as is what is returned. `beside`: see norm."""
+    """a + b + bias, of a's type; a and b (B, C, H, W), channels-last, bias (C,) in float32. With an ELU,
+    they are multiplied by `unit`, as is what is returned. `beside`: see norm."""
     return _Add.apply(a, b, bias, elu, unit, beside)

@@ -14,7 +14,7 @@ network are multiplied by a power of two, which each backward pass chooses by th
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import torch
@@ -72,8 +72,8 @@ class _Conv(torch.autograd.Function):
 
 
 class _Scale:
-    """By what the gradients of one call are multiplied: known when its backward pass begins. When that ends, `bad` is 1
-    or 0: whether a parameter's gradient is not finite."""
+    """By what the gradients of one call are multiplied: known when its backward pass begins. `bad` becomes 1 where a
+    parameter's gradient is not finite."""
 
     value: Tensor
 
@@ -130,7 +130,7 @@ class _Inside(torch.autograd.Function):
         whole = [torch.empty_like(grad, dtype=torch.float32) for grad in cast]
         torch._foreach_copy_(whole, cast)
         whole += [*torch._foreach_mul(biases, UNIT), *torch._foreach_mul(rest, 1)]
-        torch._amp_foreach_non_finite_check_and_unscale_(whole, ctx.scale.bad.zero_(), inverse)
+        torch._amp_foreach_non_finite_check_and_unscale_(whole, ctx.scale.bad, inverse)
         return None, None, None, None, *whole
 
 
@@ -143,8 +143,8 @@ def _parts(tensors: tuple[Tensor, ...], many: tuple[int, int]) -> tuple[list[Ten
 class Fused:
     """A score s(x, σ) with the weights of `network`, which must be on a GPU, channels-last.
 
-    `dtype`: float16, or bfloat16, which has room for activations beyond 4 million but three digits less. `bad` is 1
-    where a parameter's gradient was not finite in the last backward pass, else 0.
+    `dtype`: float16, or bfloat16, which has room for activations beyond 4 million but three digits less. `bad` is 0
+    and becomes 1 in a backward pass in which a parameter's gradient is not finite: who reads it sets it back.
     """
 
     def __init__(self, network: RefineNet, *, dtype: torch.dtype = torch.float16) -> None:
@@ -233,8 +233,8 @@ class _Call:
         """The normalised x, and x for its other uses."""
         assert isinstance(module, CondInstanceNorm)
         gamma, alpha, beta = (self.of[table] for table in (module.gamma, module.alpha, module.beta))
-        how = partial(norm, elu=elu, dtype=dtype or self.dtype, units=(UNIT, unit), beside=self.beside)
-        return how(x, bias, gamma, alpha, beta, self.level)
+        how = elu, dtype or self.dtype, (UNIT, unit), self.beside
+        return norm(x, bias, gamma, alpha, beta, self.level, *how)
 
     def conv(self, module: nn.Module, x: Tensor) -> Tensor:
         """Without its bias, which the caller passes on."""

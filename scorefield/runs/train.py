@@ -186,7 +186,7 @@ def _updates(run: Run, batch: Batch) -> Iterator[Update]:
         autocast=nullcontext if fused else _autocast(recipe, group.device),
     )
     if fused and group.world == 1 and not recipe.micro_batch:
-        bad = getattr(score, "bad", None)
+        bad: Tensor = score.bad  # type: ignore[attr-defined]
         step: Descent = RecordedUpdate(losses, run.state, seed=recipe.seed, clip=recipe.clip, bad=bad)
     else:
         micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)

@@ -112,7 +112,7 @@ def test_all_figures_are_those_that_can_be_made(
     told = capsys.readouterr()
     made = ["fig3", "fig2", "fig4"] if device == "cpu" else ["fig3", "fig2", "fig1", "fig4", "fig5", "fig6", "table1"]
     assert [Path(line).stem for line in told.out.split()] == made
-    assert ("left out: fig1, fig5, fig6, table1 (without a GPU it takes long" in told.err) == (device == "cpu")
+    assert ("left out: fig1, fig5, fig6, table1 (they take long without a GPU" in told.err) == (device == "cpu")
 
 
 def test_figures_of_models_show_those_in_the_box(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,9 +72,9 @@ def figure(
     Example: scorefield figure fig3 --out figures
 
     Args:
-        name: Which figure; all makes each of them, without a GPU only fig2, fig3 and fig4.
+        name: Which figure; all makes each of them, without a GPU only those of minutes: fig2, fig3 and fig4.
         out: Folder for the pictures and their numbers; made if it is missing.
-        models: Run folders, model files or names of shipped models for fig4 to table1.
+        models: Run folders, model files or names of shipped models, for fig4, fig5, fig6 and table1.
         data: For fig6 and table1, the images to complete and to compare with. Default: each model's own.
         quick: Smaller than in the paper, under 20 seconds for fig2 to fig5 on two cores; of fig1, only a small
             network's first steps; of table1, 1,000 samples.
@@ -94,17 +94,20 @@ def figure(
     prepare_folder(out, seed)
     device = pick_device("auto")
     shown = [kind for kind in KINDS if models or models_for(kind, device)]
-    names = [name] if name != "all" else _all([*FIGURES], [*KINDS], shown, device)
+    names = [name] if name != "all" else _all([*FIGURES], [*KINDS], shown, device, quick=quick)
+    if "table1" in names and device.type == "cpu":
+        say("table1 takes days without a GPU (with --quick, hours)")
     for each in names:
         make = FIGURES.get(each) or partial(make_of_models, each, models=models, data=data, device=device)
         result = make(out, quick=quick, seed=seed, track=track)
         print(result.picture)
 
 
-def _all(figures: list[str], of_models: list[str], shown: list[str], device: torch.device) -> list[str]:
+def _all(figures: list[str], of_models: list[str], shown: list[str], device: torch.device, *, quick: bool) -> list[str]:
     """What all means here; says what is left out. `shown`: those figures of models of which there are some."""
-    wanted = figures + shown if device.type == "cuda" else ["fig3", "fig2", *({"fig4"} & set(shown))]
+    short = ("fig4", "fig5") if quick else ("fig4",)
+    wanted = figures + shown if device.type == "cuda" else ["fig3", "fig2", *(each for each in short if each in shown)]
     if left := sorted({*figures, *of_models} - set(wanted)):
-        why = "there is no shipped model" if device.type == "cuda" else "without a GPU it takes long"
+        why = "there is no shipped model" if device.type == "cuda" else "they take long without a GPU"
         say(f"left out: {', '.join(left)} ({why}; named alone, each is made where it can be)")
     return wanted

@@ -70,11 +70,9 @@ def make(
     kind, group = KINDS[name], Group(0, 1, device or torch.device("cpu"))
     names = list(models) or models_for(name, group.device)
     if not names:
-        where = "" if group.device.type == "cuda" else " without a GPU"
-        sets = " or ".join(kind.sets)
-        raise ValueError(
-            f"{name} has no model to show{where}: {listed()} (train one, of {sets} say, and name its run with --models)"
-        )
+        slow = "" if group.device.type == "cuda" else ", or would take long without a GPU"
+        what = f"{name} shows shipped models of {' and '.join(kind.sets)}, which are missing{slow}"
+        raise ValueError(f"{what} (name another model, or a run of yours, with --models; {listed()})")
     began, numbers = time.monotonic(), list[dict[str, Any]]()
     subjects = [load(each, device=group.device) for each in names]
     with TemporaryDirectory() as folder:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PICTURE = "losses.png"
+FEW = 10
+"""Points are drawn as such where they are fewer."""
 
 
 def has_curves(report: dict[str, Any]) -> bool:
@@ -59,7 +61,8 @@ def _over_iterations(axes: Axes, report: dict[str, Any]) -> None:
     for k, sigma in enumerate(sigmas, 1):
         points = [(row[0], row[k]) for row in rows if row[k] is not None]
         colour = colormaps["viridis"](0.95 * (k - 1) / max(1, len(sigmas) - 1))
-        axes.plot(*zip(*points, strict=True), color=colour, lw=1, label=f"σ = {sigma:.3g}") if points else None
+        how: dict[str, Any] = {"lw": 1, "marker": "o" if len(points) < FEW else None, "ms": 3}
+        axes.plot(*zip(*points, strict=True), color=colour, label=f"σ = {sigma:.3g}", **how) if points else None
     axes.set(xlabel="iterations", title=what)
     _log_scale(axes)
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
@@ -71,7 +74,8 @@ def _at_the_end(axes: Axes, report: dict[str, Any]) -> None:
     axes.plot(sigmas, numbers["loss_per_level"], marker="o", color="tab:blue", lw=1)
     axes.axhline(prod(report["model"]["shape"]) / 2, color="0.6", lw=1, ls="--", label="a score of 0")
     axes.legend(fontsize=7)
-    axes.set(xscale="log", xlabel="σ", title=f"at step {report['model']['step']}, {numbers['loss_n']} held-out images")
+    title = f"σ² ℓ(σ) at step {report['model']['step']:,}, {numbers['loss_n']:,} held-out images"
+    axes.set(xscale="log", xlabel="σ", title=title)
     _log_scale(axes)
 
 

@@ -163,7 +163,7 @@ DATA_SETS = (
         selected=True,
     ),
 )
-TITLES = {"": "NCSN", "-raw": "NCSN, raw weights", "-small": "small sibling", "-baseline": "baseline"}
+TITLES = {"": "NCSN", "-raw": "NCSN, raw weights", "-small": "NCSN, a quarter of the width", "-baseline": "baseline"}
 """Our models, by what comes after the data set's name."""
 
 

@@ -18,10 +18,10 @@ GAP, ABOVE = 20, 50
 
 
 def titles_of(numbers: list[dict[str, Any]]) -> list[str]:
-    """The data sets, as the paper calls them, or the models' names where that says more."""
+    """The data sets, as the paper calls them, and the models' names where these say more."""
     known = {each.name: each.title for each in DATA_SETS}
-    titles = [known.get(each["model"]["recipe"]["data"], each["name"]) for each in numbers]
-    return [each["name"] if titles.count(t) > 1 else t for each, t in zip(numbers, titles, strict=True)]
+    pairs = [(each["name"], each["model"]["recipe"]["data"]) for each in numbers]
+    return [known.get(name) or (f"{known[data]} ({name})" if data in known else name) for name, data in pairs]
 
 
 def side_by_side(titles: Sequence[str], pictures: Sequence[Path]) -> Figure:

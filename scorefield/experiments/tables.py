@@ -39,8 +39,9 @@ def numbers(data_set: DataSet, mine: Reports, titles: dict[str, str]) -> str:
     rows.append(["objective, Eq. 6, held-out images", "–", *losses, *(["–"] if real else [])])
     against = sorted({_against(report["numbers"]) for report in measured.values()})
     note = (
-        f"{data_set.remark} Real images: {'; '.join(against)}. Denoised: after one more step, x + σ² s(x, σ).".strip()
-    )
+        f"{data_set.remark} Real images: {'; '.join(against)}. Denoised: after one more step, "
+        "x + σ² s(x, σ), which takes off the last level's noise; hardly seen, that noise weighs on FID and precision."
+    ).strip()
     return f"{note}\n\n{table(head, rows)}" + (f"\n{_table_1(measured, titles)}" if data_set.inception else "")
 
 

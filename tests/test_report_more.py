@@ -67,7 +67,7 @@ def test_without_held_out_images_there_is_nothing_to_complete(
         np.savez(tmp_path / "statistics.npz", mu=np.zeros(4), sigma=np.eye(4))
         with pytest.raises(SystemExit):
             main(["report", str(tmp_path / "alone.safetensors"), *options, source])
-        assert "no held-out images to complete (leave --data out, or inpainting" in capsys.readouterr().err
+        assert "no held-out images to complete (--data mnist, say, has some" in capsys.readouterr().err
 
 
 def save_model_without_data(run: Path, path: Path) -> None:

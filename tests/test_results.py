@@ -93,9 +93,10 @@ def test_every_picture_is_there(docs: Path) -> None:
             picture.verify()
 
 
-def test_a_relative_folder_is_shown_as_it_was_given(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_folder_is_shown_as_seen_from_here(whole: bool, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(docs)
-    main(["results", "results"])
+    main(["results", str(docs / "results") if whole else "results"])
     assert "-n 50000 --out results/cifar10\n" in (docs / "results.md").read_text(encoding="utf-8")
 
 

@@ -66,9 +66,18 @@ def page(reports: Reports, folder: Path, out: Path) -> str:
         "left what [the paper](https://arxiv.org/abs/1907.05600) shows, on the right what this code makes of the same. "
         "No sample was chosen: they are the first ones of their seed.\n"
     )
-    shown = "/".join(folder.resolve().parts[-2:]) if folder.is_absolute() else folder.as_posix()
+    shown = seen_from_here(folder)
     sections = (section(each, reports, place, shown) for each in sets)
     return "\n".join([head, *figures(folder, place, shown), *sections])
+
+
+def seen_from_here(folder: Path) -> str:
+    """As commands on the page name it, from where this one was called; of a folder elsewhere only the end of its name,
+    as pages are published."""
+    if not folder.is_absolute():
+        return folder.as_posix()
+    here, whole = Path.cwd(), folder.resolve()
+    return whole.relative_to(here).as_posix() if whole.is_relative_to(here) else "/".join(whole.parts[-2:])
 
 
 def figures(folder: Path, place: str, shown: str) -> list[str]:

@@ -58,7 +58,7 @@ def figure(
 ) -> None:
     """Make a figure or the table of the paper again: NAME.png, and NAME.json with its numbers.
 
-    fig1: the loss of sliced score matching on CIFAR-10, without and with a little noise (minutes on a GPU; days on a
+    fig1: the loss of sliced score matching on CIFAR-10, without and with a little noise (15 minutes on a GPU; days on a
     CPU).
 
     fig2: the score as sliced score matching learns it, against the truth (about a minute).

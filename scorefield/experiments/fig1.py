@@ -153,7 +153,7 @@ def smooth(curve: Curve, size: int) -> Curve:
 
 
 def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[Any] = silent) -> Result:
-    """fig1.png and fig1.json in `out`. Minutes on a GPU, days on a CPU unless `quick`."""
+    """fig1.png and fig1.json in `out`. A quarter of an hour on a GPU, days on a CPU unless `quick`."""
     settings = QUICK if quick else Settings()
     new_figure(1, 1)  # fails at once where matplotlib is missing
     device = pick_device("auto")

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and what may stand in them."""
+"""Files that are either whole or not there, what may stand in them, and how to call them."""
 
 from __future__ import annotations
 
@@ -72,3 +72,9 @@ def plain(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, list):
         return [plain(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def from_here(path: Path) -> str | None:
+    """A full path as seen from the current folder; None where it lies elsewhere."""
+    here = Path.cwd()
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else None

@@ -81,10 +81,10 @@ def save_png(path: Path, pixels: np.ndarray, *, zoom: int = 1) -> None:
         as_picture(pixels, zoom=zoom).save(file, format="PNG")
 
 
-def save_npy(path: Path, pixels: np.ndarray) -> None:
-    """Write bytes as they are; an interrupted write leaves what was there before."""
+def save_npy(path: Path, array: np.ndarray) -> None:
+    """Write an array as it is; an interrupted write leaves what was there before."""
     with new_file(path, tidy=False) as file:
-        np.save(file, pixels)
+        np.save(file, array)
 
 
 def gif(frames: Iterable[np.ndarray], *, zoom: int = 1, seconds: float = 6.0) -> bytes:

@@ -11,9 +11,15 @@ from web_browser import draw, pixels, until
 from web_browser import page as page
 
 
-def test_a_page_that_is_loaded_again_shows_its_job_again(page: Any, address: str) -> None:
+def jobs_asked_for(page: Any) -> list[str]:
+    """Grows with each job that the page asks for."""
     asked: list[str] = []
     page.on("request", lambda sent: asked.append(sent.url) if sent.method == "POST" else None)
+    return asked
+
+
+def test_a_page_that_is_loaded_again_shows_its_job_again(page: Any, address: str) -> None:
+    asked = jobs_asked_for(page)
     page.goto(address)
     page.fill("#sample [name=n]", "2")
     page.fill("#sample [name=steps]", "2")
@@ -33,8 +39,7 @@ def test_a_page_that_is_loaded_again_shows_its_job_again(page: Any, address: str
 
 
 def test_a_page_that_is_loaded_again_while_its_job_runs_goes_on_with_it(page: Any, address: str) -> None:
-    asked: list[str] = []
-    page.on("request", lambda sent: asked.append(sent.url) if sent.method == "POST" else None)
+    asked = jobs_asked_for(page)
     page.goto(address)
     page.fill("#sample [name=n]", "4")
     page.fill("#sample [name=steps]", "100")

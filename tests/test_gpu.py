@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from gpu import GPU, rel
+from gpu import without_tf32 as without_tf32
 
 from scorefield import checkpoint, data
 from scorefield.distributed import Group, joined
 from scorefield.evaluation import measured
 from scorefield.experiments import fig1
-from scorefield.fast import Recorded, RecordedUpdate, fast
 from scorefield.generate import generate
 from scorefield.inception import load_inception
 from scorefield.metrics import Statistics, frechet_distance
 from scorefield.networks import RefineNet
-from scorefield.networks.refinenet import CondInstanceNorm
 from scorefield.noise import SampleNoise, geometric
 from scorefield.recipes import Recipe, network_of
 from scorefield.runs import train
 from scorefield.samplers import last
-from scorefield.training import TrainingState, descent, example_losses, fit, step_loss
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
-
-
-@pytest.fixture(autouse=True)
-def without_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+pytestmark = GPU
 
 
 def test_a_seed_gives_the_same_noise_on_a_gpu() -> None:
@@ -119,192 +107,3 @@ def test_fid_of_cifar10s_training_set_against_its_test_set() -> None:
     whole = measured(test.pixels, 10_000, network, group, batch_size=256).statistics
     assert frechet_distance(reference, whole) == pytest.approx(3.151, abs=0.005)
     assert frechet_distance(reference, halves) == pytest.approx(frechet_distance(reference, whole), abs=1e-4)
-
-
-# ---------------------------------------------------------------- the fast path
-
-
-def rel(a: torch.Tensor, b: torch.Tensor) -> float:
-    return ((a.double() - b.double()).norm() / b.double().norm()).item()
-
-
-@pytest.mark.parametrize(("elu", "units"), [(True, (1.0, 1.0)), (True, (0.125, 0.25)), (False, (0.125, 1.0))])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(
-    "shape", [(3, 5, 4, 6), (1, 8, 5, 5), (4, 128, 32, 32), (4, 256, 16, 16), (3, 128, 14, 14), (130, 8, 5, 5)]
-)
-def test_the_fused_norm_and_its_gradients(
-    shape: tuple[int, ...], bias: bool, elu: bool, units: tuple[float, float]
-) -> None:
-    """Against the plain module in float64, with what else comes to x added to its gradient."""
-    from scorefield.kernels.norm import norm
-
-    torch.manual_seed(sum(shape))
-    b, c = shape[:2]
-    plain = CondInstanceNorm(4, c).double().cuda()
-    with torch.no_grad():
-        for table in plain.parameters():
-            table.add_(0.5 * torch.randn_like(table))
-    level = torch.randint(4, (b,), device="cuda")
-    offset = 3 * torch.randn(c, 1, 1, dtype=torch.float64, device="cuda")
-    x = (2 * torch.randn(shape, dtype=torch.float64, device="cuda") + offset).requires_grad_()
-    shift = torch.randn(c, dtype=torch.float64, device="cuda", requires_grad=True) if bias else None
-    y = plain(x + shift[:, None, None] if shift is not None else x, level)
-    y = torch.nn.functional.elu(y) if elu else y
-    weight, more = torch.randn_like(y), torch.randn_like(y)
-    ((y * weight).sum() + (x * more).sum()).backward()
-    tables = [table.detach().float().requires_grad_() for table in (plain.gamma, plain.alpha, plain.beta)]
-    x2 = x.detach().float().contiguous(memory_format=torch.channels_last).requires_grad_()
-    shift2 = shift.detach().float().requires_grad_() if shift is not None else None
-    gamma, alpha, beta = tables
-    given, made = units
-    inputs = (given * x2, given * shift2 if shift2 is not None else None, gamma, alpha, beta, level)
-    z, same = norm(*inputs, elu=elu, dtype=torch.float32, units=units)
-    ((z / made * weight.float()).sum() + (same / given * more.float()).sum()).backward()
-    assert rel(z / made, y) < 1e-5
-    pairs = [(x2, x), *zip(tables, (plain.gamma, plain.alpha, plain.beta), strict=True)]
-    pairs += [(shift2, shift)] if shift is not None and shift2 is not None else []
-    for fused, true in pairs:
-        assert fused.grad is not None
-        assert true.grad is not None
-        assert rel(fused.grad, true.grad) < 1e-4
-
-
-@pytest.mark.parametrize("shape", [(2, 5, 10, 8), (3, 128, 32, 32), (1, 20, 34, 48)])
-@pytest.mark.parametrize("kernel", ["add", "add and ELU", "add and ELU by a unit", "pool", "halve"])
-def test_the_other_kernels_and_their_gradients(kernel: str, shape: tuple[int, ...]) -> None:
-    """Against PyTorch in float64."""
-    from scorefield.kernels.add import add
-    from scorefield.kernels.pool import halve, pool
-
-    torch.manual_seed(0)
-    functional = torch.nn.functional
-    a, b = (torch.randn(shape, dtype=torch.float64, device="cuda", requires_grad=True) for _ in range(2))
-    bias = torch.randn(shape[1], dtype=torch.float64, device="cuda", requires_grad=True)
-    inputs = [a, b, bias] if kernel.startswith("add") else [a]
-    mine = [t.detach().float().requires_grad_() for t in inputs]
-    cases: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
-        "add": (lambda a, b, c: a + b + c[:, None, None], add),
-        "add and ELU": (lambda a, b, c: functional.elu(a + b + c[:, None, None]), partial(add, elu=True)),
-        "add and ELU by a unit": (
-            lambda a, b, c: functional.elu(a + b + c[:, None, None]),
-            lambda a, b, c: add(0.25 * a, 0.25 * b, 0.25 * c, elu=True, unit=0.25) / 0.25,
-        ),
-        "pool": (lambda a: functional.avg_pool2d(a, 5, stride=1, padding=2), pool),
-        "halve": (lambda a: functional.avg_pool2d(a, 2), halve),
-    }
-    plain, fused = cases[kernel]
-    expected, found = plain(*inputs), fused(*mine)
-    assert rel(found, expected) < 1e-5
-    weight = torch.randn_like(expected)
-    gradients = torch.autograd.grad(found, mine, weight.float())
-    for one, other in zip(gradients, torch.autograd.grad(expected, inputs, weight), strict=True):
-        assert rel(one, other) < 1e-4
-
-
-def test_fused_noise_is_the_plain_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    fused = SampleNoise.at_step(5, 77, range(3, 11), device="cuda")
-    monkeypatch.setenv("SCOREFIELD_PLAIN", "1")
-    plain = SampleNoise.at_step(5, 77, range(3, 11), device="cuda")
-    assert torch.equal(fused._key, plain._key)
-    x = torch.empty(8, 3, 9, 7, device="cuda")
-    for draw in ("rand_like", "randn_like", "rand_like"):
-        expected = getattr(plain, draw)(x)
-        monkeypatch.delenv("SCOREFIELD_PLAIN")
-        torch.testing.assert_close(getattr(fused, draw)(x), expected, rtol=0, atol=2e-6)
-        monkeypatch.setenv("SCOREFIELD_PLAIN", "1")
-
-
-@pytest.mark.parametrize("size", [(28, 28), (33, 47)])
-@pytest.mark.parametrize(("dtype", "error"), [(torch.bfloat16, 0.05), (torch.float16, 0.005)])
-def test_the_fused_network_is_the_network(size: tuple[int, int], dtype: torch.dtype, error: float) -> None:
-    """And its gradients are, however large or small: float16 alone would overflow at 65,504 and vanish below 1e-7."""
-    torch.manual_seed(0)
-    network = network_of(Recipe(width=32), channels=3).cuda()
-    x = torch.rand(6, 3, *size, device="cuda", requires_grad=True)
-    sigma = network.sigmas[[0, 2, 4, 6, 8, 9]]
-    plain, fused = network(x, sigma), fast(network, dtype=dtype)(x, sigma)
-    assert rel(fused, plain) < error
-    for size_of_gradient in (1.0, 1e-7, 1e7):
-        weight = size_of_gradient * torch.randn_like(plain)
-        wanted = [x, *network.parameters()]
-        grads = [torch.autograd.grad(y, wanted, weight, retain_graph=True) for y in (plain, fused)]
-        assert rel(grads[1][0], grads[0][0]) < 4 * error
-        one, other = (torch.cat([g.flatten() for g in each[1:]]) for each in grads)
-        assert rel(other, one) < 2 * error
-
-
-def test_the_fused_networks_residual_paths_may_pass_float16s_largest_number() -> None:
-    """65,504, as they do after 20,000 steps on MNIST; and a score that is not finite does not look as if it were."""
-    torch.manual_seed(0)
-    network = network_of(Recipe(width=32), channels=1).cuda()
-    weights, largest = dict(network.named_parameters()), list[float]()
-    with torch.no_grad():
-        weights["blocks.6.shortcut.weight"].mul_(3e5)
-        network.blocks[7].register_forward_hook(lambda module, given, made: largest.append(made.abs().max().item()))
-        x, sigma = torch.rand(4, 1, 28, 28, device="cuda"), network.sigmas[[0, 3, 6, 9]]
-        assert rel(fast(network, dtype=torch.float16)(x, sigma), network(x, sigma)) < 0.005
-        assert 65_504 < largest[0] < 4_000_000
-        weights["blocks.6.conv1.weight"][0, 0, 0, 0] = float("nan")
-        assert fast(network, dtype=torch.float16)(x, sigma).isnan().all()
-
-
-def test_a_recorded_score_serves_any_number_of_images() -> None:
-    network = network_of(Recipe(width=16), channels=1).cuda()
-    score = fast(network, dtype=torch.float16)
-    recorded = Recorded(network, (1, 28, 28), size=8, dtype=torch.float16)
-    x = torch.rand(21, 1, 28, 28, device="cuda")
-    for n, sigma in ((8, network.sigmas[0]), (3, network.sigmas[9]), (21, network.sigmas[[0, 5, 9] * 7])):
-        with torch.no_grad():
-            assert rel(recorded(x[:n], sigma), score(x[:n], sigma)) < 5e-3
-    with pytest.raises(ValueError, match="knows the noise levels"):
-        recorded(x, torch.tensor(0.5, device="cuda"))
-
-
-def test_a_recorded_update_without_a_finite_gradient_is_left_out() -> None:
-    network = network_of(Recipe(width=4), channels=1).cuda()
-    rate = torch.tensor(1e-3, device="cuda")
-    state = TrainingState(network, torch.optim.Adam(network.parameters(), lr=rate, fused=True, capturable=True))
-    score, good = fast(network), torch.ones((), device="cuda")
-    plain = example_losses(score, network.sigmas)
-
-    def losses(pixels: torch.Tensor, noise: SampleNoise) -> tuple[torch.Tensor, torch.Tensor]:
-        each, levels = plain(pixels, noise)
-        return each + (good + 0 * each).sqrt(), levels  # of 0, a finite number, with a derivative of 0 · ∞
-
-    step = RecordedUpdate(losses, state, seed=1, clip=1.0, bad=score.bad)  # type: ignore[attr-defined]
-    pixels = torch.randint(0, 256, (4, 28, 28, 1), dtype=torch.uint8, device="cuda")
-    for value, many in ((1, 2), (0, 1), (1, 1), (0, 12)):
-        good.fill_(value)
-        for _ in range(many):
-            before = network.end.weight.detach().clone()
-            told, _ = step(state.step, pixels)
-            assert torch.equal(before, network.end.weight) == (value == 0)
-            assert all(p.isfinite().all() for p in network.parameters())
-            if many < 12:
-                assert told.isfinite().all()
-    assert told.isnan().all()  # since more than half of the last updates were left out
-
-
-@pytest.mark.parametrize("clip", [0.0, 1.0])
-def test_a_recorded_update_is_the_update(clip: float) -> None:
-    """Three steps: recorded, and launched one by one."""
-    ends = []
-    for recorded in (True, False):
-        network = network_of(Recipe(width=16), channels=1).cuda()
-        start = torch.cat([p.detach().flatten() for p in network.parameters()])
-        rate = torch.tensor(1e-3, device="cuda")
-        optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=True, capturable=True)
-        state = TrainingState(network, optimizer)
-        losses = example_losses(fast(network), network.sigmas)
-        plain = descent(state, step_loss(losses, seed=1), clip=clip)
-        step = RecordedUpdate(losses, state, seed=1, clip=clip) if recorded else plain
-        generator = torch.Generator().manual_seed(0)
-        pixels = torch.randint(0, 256, (16, 28, 28, 1), dtype=torch.uint8, generator=generator).cuda()
-        updates = list(fit(state, lambda k, p=pixels: p, step, steps=3, learning_rate=1e-3))  # type: ignore[misc]
-        ends.append((torch.cat([p.detach().flatten() for p in network.parameters()]) - start, updates))
-    (one, updates), (other, others) = ends
-    assert rel(one, other) < 0.1  # of the way gone, some of it along gradients that are almost 0
-    for a, b in zip(updates, others, strict=True):
-        assert torch.equal(a.levels, b.levels)
-        torch.testing.assert_close(a.losses, b.losses, rtol=2e-2, atol=1.0)

@@ -71,14 +71,10 @@ def how_of(sampler: Sampler, model: Model) -> How:
 
 def sampled(model: Model, sampler: Sampler, group: Group, *, track: Track[object]) -> Rows:
     """The model's samples, which are kept on the disk, and drawn as far as they are missing there."""
-    from scorefield.evaluation import Pool
+    from scorefield.evaluation import Pool, at_once
 
-    return Pool(model, how_of(sampler, model)).draw(sampler.n, group, batch_size=batch_for(sampler, group), track=track)
-
-
-def batch_for(sampler: Sampler, group: Group) -> int:
-    """How many samples at once, of those that are kept: a CPU gains nothing by many, and an interrupt costs more."""
-    return sampler.batch_size if group.device.type == "cuda" else min(sampler.batch_size, 50)
+    size = at_once(sampler.batch_size, group)
+    return Pool(model, how_of(sampler, model)).draw(sampler.n, group, batch_size=size, track=track)
 
 
 @app.command

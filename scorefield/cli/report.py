@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import tyro
 
 from scorefield.cli.app import ModelName, app, prepare_folder, say, tracker, write_json
-from scorefield.cli.models import Sampler, batch_for, how_of
+from scorefield.cli.models import Sampler, how_of
 
 if TYPE_CHECKING:
     from scorefield.checkpoint import Model
@@ -63,7 +63,7 @@ def report(
     """
     from scorefield.checkpoint import load
     from scorefield.distributed import joined
-    from scorefield.evaluation import Pool
+    from scorefield.evaluation import Pool, at_once
     from scorefield.evaluation.report import Work
 
     sampler.check(least=2)
@@ -73,7 +73,7 @@ def report(
         subject = load(model, weights=sampler.weights, device=group.device)
         prepare_folder(out)
         how = Pool(subject, how_of(sampler, subject)).how
-        work = Work(subject, how, sampler.n, batch_for(sampler, group), data, out, group, tracker(group))
+        work = Work(subject, how, sampler.n, at_once(sampler.batch_size, group), data, out, group, tracker(group))
         facts = {"command": _command(model, {"out": out, "n": sampler.n, "data": data, "run": run}, sampler)}
         file = ReportFile(out, facts | _facts(work, _training(model, run, subject)), group)
         _make(work, file, [part for part in PARTS if part in parts])
@@ -129,11 +129,10 @@ def _command(model: str, options: dict[str, Any], sampler: Sampler) -> str:
 def _place(word: str) -> str:
     """A full path as seen from here, or its name alone where it lies elsewhere: reports are published."""
     from scorefield.data.named import name_alone
+    from scorefield.files import from_here
 
     path = Path(word)
-    if not path.is_absolute():
-        return word
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else name_alone(word)
+    return word if not path.is_absolute() else from_here(path) or name_alone(word)
 
 
 class ReportFile:

@@ -2,7 +2,7 @@
 
 from scorefield.evaluation.features import Extractor, Measured, Rows, measured
 from scorefield.evaluation.numbers import compared, held_out_loss, numbers_of
-from scorefield.evaluation.pool import How, Pool
+from scorefield.evaluation.pool import How, Pool, at_once
 from scorefield.evaluation.reference import Reference, reference_of
 from scorefield.evaluation.search import Embed, in_pixels, search
 
@@ -14,6 +14,7 @@ __all__ = [
     "Pool",
     "Reference",
     "Rows",
+    "at_once",
     "compared",
     "held_out_loss",
     "in_pixels",

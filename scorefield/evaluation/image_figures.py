@@ -14,7 +14,7 @@ import torch
 from scorefield.checkpoint import Model, load
 from scorefield.data.named import name_alone
 from scorefield.distributed import Group, device_name
-from scorefield.evaluation.pool import How, Pool
+from scorefield.evaluation.pool import How, Pool, at_once
 from scorefield.evaluation.report import SHOWN, Work, about
 from scorefield.experiments.output import Result, new_figure, save
 from scorefield.experiments.sheets import side_by_side, table_1, titles_of
@@ -80,7 +80,7 @@ def make(
             place = Path(folder) / str(k)
             place.mkdir()
             how, n = _how(model, quick=quick, seed=seed), kind.quick_n if quick else kind.n
-            work = Work(model, how, n, 500 if group.device.type == "cuda" else 50, data, place, group, track)
+            work = Work(model, how, n, at_once(500, group), data, place, group, track)
             numbers.append({"name": name_alone(names[k]), **_part(work, kind.part)})
         pictures = [Path(folder) / str(k) / kind.picture for k in range(len(subjects))]
         drawn = side_by_side(titles_of(numbers), pictures) if kind.picture else table_1(numbers)

@@ -41,6 +41,11 @@ class How:
     precision: str = "auto"
 
 
+def at_once(size: int, group: Group) -> int:
+    """How many samples to draw together, `size` at most: a CPU gains nothing by many, and an interrupt costs more."""
+    return size if group.device.type == "cuda" else min(size, CHUNK)
+
+
 class Pool:
     """Sample number 0, 1, 2, ... of a model, as many as were ever asked for."""
 

@@ -61,8 +61,9 @@ def _over_iterations(axes: Axes, report: dict[str, Any]) -> None:
     for k, sigma in enumerate(sigmas, 1):
         points = [(row[0], row[k]) for row in rows if row[k] is not None]
         colour = colormaps["viridis"](0.95 * (k - 1) / max(1, len(sigmas) - 1))
-        how: dict[str, Any] = {"lw": 1, "marker": "o" if len(points) < FEW else None, "ms": 3}
-        axes.plot(*zip(*points, strict=True), color=colour, label=f"σ = {sigma:.3g}", **how) if points else None
+        if points:
+            marker = "o" if len(points) < FEW else ""
+            axes.plot(*zip(*points, strict=True), color=colour, lw=1, marker=marker, ms=3, label=f"σ = {sigma:.3g}")
     axes.set(xlabel="iterations", title=what)
     _log_scale(axes)
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)

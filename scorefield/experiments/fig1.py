@@ -23,7 +23,7 @@ from scorefield import data
 from scorefield.distributed import Group, device_name, pick_device
 from scorefield.experiments.output import Result, new_figure, save
 from scorefield.fast import RecordedUpdate
-from scorefield.files import new_file
+from scorefield.images import save_npy
 from scorefield.networks import ResNet
 from scorefield.noise import SampleNoise
 from scorefield.objectives import sliced
@@ -112,8 +112,7 @@ def kept(
             return curve
     curve = train(images, sigma, settings, seed=seed, device=device, track=track)
     try:
-        with new_file(path, tidy=False) as file:
-            np.save(file, curve)
+        save_npy(path, curve)
     except OSError as error:
         warnings.warn(f"the curve is not kept: {error}", stacklevel=2)
     return curve

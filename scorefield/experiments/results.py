@@ -14,7 +14,7 @@ from scorefield.experiments import tables
 from scorefield.experiments.curves import PICTURE, draw_curves, has_curves
 from scorefield.experiments.paper import DATA_SETS, FIGURES, NOT_THERE, TITLES, DataSet, Exhibit
 from scorefield.experiments.tables import Reports
-from scorefield.files import new_file
+from scorefield.files import from_here, new_file
 from scorefield.progress import duration
 from scorefield.recipes import RECIPES
 from scorefield.shipped import shipped_models
@@ -76,8 +76,8 @@ def seen_from_here(folder: Path) -> str:
     as pages are published."""
     if not folder.is_absolute():
         return folder.as_posix()
-    here, whole = Path.cwd(), folder.resolve()
-    return whole.relative_to(here).as_posix() if whole.is_relative_to(here) else "/".join(whole.parts[-2:])
+    whole = folder.resolve()
+    return from_here(whole) or "/".join(whole.parts[-2:])
 
 
 def figures(folder: Path, place: str, shown: str) -> list[str]:

@@ -193,6 +193,7 @@ def norm(
     alpha: Tensor,
     beta: Tensor,
     level: Tensor,
+    *,
     elu: bool,
     dtype: torch.dtype,
     units: tuple[float, float] = (1.0, 1.0),

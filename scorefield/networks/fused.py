@@ -6,9 +6,9 @@ wait for. The first convolution is float32, since the noise of the last levels i
 and the last one TF32.
 
 float16 has three more binary digits than bfloat16 but less room. RefineNet's residual paths, which nothing normalises,
-reach 56,000 after 20,000 steps on MNIST and go on growing, so all activations are held multiplied by UNIT: the
-normalisations make them so, the convolutions keep them so, and the biases are multiplied alike. Gradients inside the
-network are multiplied by a power of two, which each backward pass chooses by the largest gradient that comes to it.
+were seen to pass 65,504 on MNIST, so all activations are held multiplied by UNIT: normalisations make them so, the
+convolutions keep them so, and the biases are multiplied alike. Gradients inside the network are multiplied by a power
+of two, which each backward pass chooses by the largest gradient that comes to it.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ class _Conv(torch.autograd.Function):
 
 
 class _Scale:
-    """By what the gradients of one call are multiplied: known when its backward pass begins. `bad` becomes 1 where a
-    parameter's gradient is not finite."""
+    """By what the gradients of one call are multiplied: known when its backward pass begins. `bad`: see Fused."""
 
     value: Tensor
 
@@ -100,10 +99,8 @@ class _Outside(torch.autograd.Function):
 
 
 class _Inside(torch.autograd.Function):
-    """Parameters as they are used inside; their gradients in float32, unscaled. All in a few launches.
-
-    There are `many` of three kinds: the first in 16 bit, then those multiplied by UNIT, then those as they are.
-    """
+    """Parameters as they are used inside; their gradients in float32, unscaled. All in a few launches. There are `many`
+    of three kinds: the first in 16 bit, then those multiplied by UNIT, then those as they are."""
 
     @staticmethod
     def forward(
@@ -136,8 +133,8 @@ class _Inside(torch.autograd.Function):
 
 def _parts(tensors: tuple[Tensor, ...], many: tuple[int, int]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """The first so many of them, so many more, and the rest."""
-    first, second = many[0], sum(many)
-    return list(tensors[:first]), list(tensors[first:second]), list(tensors[second:])
+    first, rest = list(tensors[: many[0]]), list(tensors[many[0] :])
+    return first, rest[: many[1]], rest[many[1] :]
 
 
 class Fused:
@@ -233,8 +230,10 @@ class _Call:
         """The normalised x, and x for its other uses."""
         assert isinstance(module, CondInstanceNorm)
         gamma, alpha, beta = (self.of[table] for table in (module.gamma, module.alpha, module.beta))
-        how = elu, dtype or self.dtype, (UNIT, unit), self.beside
-        return norm(x, bias, gamma, alpha, beta, self.level, *how)
+        return norm(
+            x, bias, gamma, alpha, beta, self.level,
+            elu=elu, dtype=dtype or self.dtype, units=(UNIT, unit), beside=self.beside,
+        )  # fmt: skip
 
     def conv(self, module: nn.Module, x: Tensor) -> Tensor:
         """Without its bias, which the caller passes on."""

@@ -153,7 +153,7 @@ def test_a_recorded_score_serves_any_number_of_images() -> None:
 
 
 def test_a_recorded_update_without_a_finite_gradient_is_left_out() -> None:
-    network = network_of(Recipe(width=4), channels=1).cuda()
+    network = network_of(Recipe(width=16), channels=1).cuda()
     rate = torch.tensor(1e-3, device="cuda")
     state = TrainingState(network, torch.optim.Adam(network.parameters(), lr=rate, fused=True, capturable=True))
     score, good = fast(network), torch.ones((), device="cuda")

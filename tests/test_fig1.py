@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -155,7 +156,9 @@ def test_a_loss_that_is_no_number_is_told() -> None:
 def test_a_curve_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path))
     where = {"seed": 0, "device": torch.device("cpu")}
+    monkeypatch.setattr(fig1, "SECONDS", 0.0)
     made = fig1.kept(pictures(), 0.01, SMALL, **where)  # type: ignore[arg-type]
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".npy"]  # and no part of it
     assert np.array_equal(made, fig1.train(pictures(), 0.01, SMALL))
     trained: list[float] = []
 
@@ -175,6 +178,42 @@ def test_a_curve_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for sigma, settings, seed in [(0.01, SMALL, 0), *others]:
         fig1.kept(pictures(), sigma, settings, seed=seed, device=torch.device("cpu"))
     assert len(trained) == 4
+
+
+@pytest.mark.parametrize("damage", [None, b"half of i"])
+def test_what_is_interrupted_goes_on(damage: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it had not been; where the file is damaged, from the start."""
+    settings, kept, seen = replace(SMALL, iterations=12), tmp_path / "new" / "kept.safetensors", list[str]()
+    whole = fig1.train(pictures(), 0.01, settings)
+    monkeypatch.setattr(fig1, "SECONDS", 0.0)
+
+    def stopping(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
+        for k, item in enumerate(items):
+            if k == 7:
+                raise KeyboardInterrupt
+            yield item
+
+    with pytest.raises(KeyboardInterrupt):
+        fig1.train(pictures(), 0.01, settings, kept=kept, track=stopping)
+    if damage is not None:
+        kept.write_bytes(damage)
+
+    def told(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
+        seen.append(f"{what}: {total}")
+        return iter(items)
+
+    assert np.array_equal(fig1.train(pictures(), 0.01, settings, kept=kept, track=told), whole)
+    assert seen == [f"fig1: sliced score matching, σ = 0.01{', from iteration 7 on: 5' if damage is None else ': 12'}"]
+
+
+def test_a_disk_that_takes_nothing_is_told_and_the_curve_comes_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fig1, "SECONDS", 0.0)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.warns(UserWarning, match="how far fig1 has come is not kept"):
+        curve = fig1.train(pictures(), 0.01, SMALL, kept=tmp_path / "file" / "kept.safetensors")
+    assert np.array_equal(curve, fig1.train(pictures(), 0.01, SMALL))
 
 
 def test_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

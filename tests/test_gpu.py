@@ -57,6 +57,16 @@ def test_figure_1s_recorded_training_is_the_plain_one() -> None:
         np.testing.assert_allclose(there, here, rtol=1e-2, atol=0.05)
 
 
+def test_figure_1_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    images, cuda, kept = data.Images(pixels, "noise", "0" * 64), torch.device("cuda"), tmp_path / "kept.safetensors"
+    settings = fig1.Settings(iterations=6, batch_size=8, filters=(8, 8, 8, 16, 16))
+    whole = fig1.train(images, 0.01, settings, device=cuda)
+    monkeypatch.setattr(fig1, "SECONDS", 0.0)
+    fig1.train(images, 0.01, replace(settings, iterations=3), device=cuda, kept=kept)
+    np.testing.assert_allclose(fig1.train(images, 0.01, settings, device=cuda, kept=kept), whole, rtol=1e-3, atol=5e-3)
+
+
 def test_figure_1_as_it_is_made_is_near_to_float32() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
     images = data.Images(pixels, "noise", "0" * 64)

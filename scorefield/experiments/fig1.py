@@ -8,6 +8,7 @@ converges.
 from __future__ import annotations
 
 import hashlib
+import time
 import warnings
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scorefield import data
+from scorefield.checkpoint import read, write
 from scorefield.distributed import Group, device_name, pick_device
 from scorefield.experiments.output import Result, new_figure, save
 from scorefield.fast import RecordedUpdate
@@ -28,6 +30,7 @@ from scorefield.networks import ResNet
 from scorefield.noise import SampleNoise
 from scorefield.objectives import sliced
 from scorefield.progress import Track, silent
+from scorefield.runs.folder import optimizer_tensors, restore_state
 from scorefield.runs.train import batches, chosen_kernels
 from scorefield.training import Descent, TrainingState, descent, fit, prepared, step_loss
 
@@ -39,6 +42,8 @@ Curve = NDArray[np.float64]
 
 VERSION = 1
 """Raised when the same settings would give another curve."""
+SECONDS = 30.0
+"""Between two times that a training which may be interrupted is written to the disk."""
 TITLES = {0.0: "images as they are", 0.01: "images + N(0, 0.0001)"}
 
 
@@ -65,32 +70,69 @@ def train(
     *,
     seed: int = 0,
     device: torch.device | None = None,
+    kept: Path | None = None,
     track: Track[Any] = silent,
 ) -> Curve:
-    """The sliced score matching loss (Eq. 3) at each iteration, on images with noise of that σ."""
+    """The sliced score matching loss (Eq. 3) at each iteration, on images with noise of that σ.
+
+    It goes on from what lies in `kept`, and writes there now and then how far it has come.
+    """
     device = device or torch.device("cpu")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = ResNet(channels=images.shape[0], filters=settings.filters)
-    network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    cuda, rate = device.type == "cuda", settings.learning_rate
-    given = torch.tensor(rate, device=device) if cuda else rate
-    state = TrainingState(network, torch.optim.Adam(network.parameters(), lr=given, fused=cuda, capturable=cuda))
-    std = torch.tensor(sigma, device=device)
+    state = _begin(images.shape[0], settings, seed=seed, device=device)
+    done = _resumed(state, kept)
+    std, cuda, start = torch.tensor(sigma, device=device), device.type == "cuda", state.step
 
     def losses(pixels: Tensor, noise: SampleNoise) -> tuple[Tensor, Tensor]:
         x = prepared(pixels, noise, flip=False, dequantise=False)
-        each = sliced(network, x, std, randn_like=noise.randn_like)
+        each = sliced(state.network, x, std, randn_like=noise.randn_like)
         return each, torch.zeros_like(each, dtype=torch.long)
 
     step: Descent = (
         RecordedUpdate(losses, state, seed=seed, clip=0.0) if cuda else descent(state, step_loss(losses, seed=seed))
     )
     batch = batches(images, Group(0, 1, device), batch_size=settings.batch_size, seed=seed)
-    updates = fit(state, batch, step, steps=settings.iterations, learning_rate=rate)
+    updates = fit(state, batch, step, steps=settings.iterations, learning_rate=settings.learning_rate)
+    words = f"fig1: sliced score matching, σ = {sigma:g}" + (f", from iteration {start:,} on" if start else "")
     with chosen_kernels(device, deterministic=False):
-        told = track(updates, f"fig1: sliced score matching, σ = {sigma:g}", settings.iterations)
-        return torch.stack([update.losses.mean() for update in told]).double().cpu().numpy()
+        saved = time.monotonic()
+        for update in track(updates, words, settings.iterations - start):
+            done.append(update.losses.mean())
+            if kept is not None and time.monotonic() - saved > SECONDS:
+                _keep(state, done, kept)
+                saved = time.monotonic()
+    return torch.stack(done).double().cpu().numpy()
+
+
+def _begin(channels: int, settings: Settings, *, seed: int, device: torch.device) -> TrainingState:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = ResNet(channels=channels, filters=settings.filters)
+    network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    cuda, rate = device.type == "cuda", settings.learning_rate
+    given = torch.tensor(rate, device=device) if cuda else rate
+    return TrainingState(network, torch.optim.Adam(network.parameters(), lr=given, fused=cuda, capturable=cuda))
+
+
+def _keep(state: TrainingState, done: list[Tensor], path: Path) -> None:
+    weights = {f"raw/{name}": value for name, value in state.network.state_dict().items()}
+    moments = {f"moments/{name}": value for name, value in optimizer_tensors(state.optimizer).items()}
+    try:
+        write(path, {**weights, **moments, "losses": torch.stack(done)}, {})
+    except OSError as error:
+        warnings.warn(f"how far fig1 has come is not kept: {error}", stacklevel=2)
+
+
+def _resumed(state: TrainingState, path: Path | None) -> list[Tensor]:
+    """The losses so far, and the state as it was then. Of what is not there, or damaged, there are none."""
+    if path is None:
+        return []
+    with suppress(OSError, ValueError, KeyError):
+        tensors, _ = read(path)
+        moments = {name.removeprefix("moments/"): t for name, t in tensors.items() if name.startswith("moments/")}
+        done = list(tensors["losses"].to(next(state.network.parameters()).device))
+        restore_state(state, tensors, moments, step=len(done))
+        return done
+    return []
 
 
 def kept(
@@ -102,7 +144,7 @@ def kept(
     device: torch.device,
     track: Track[Any] = silent,
 ) -> Curve:
-    """The same, found on the disk where it was trained before: a figure that is interrupted keeps its first curve."""
+    """The same, found on the disk where it was trained before, wholly or in part: what is interrupted goes on."""
     alike = replace(settings, sigmas=(sigma,), last=0)
     key = repr((VERSION, images.digest, astuple(alike), seed, device_name(device), _precision(device)))
     path = data.folder_of("cache") / f"fig1-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
@@ -110,9 +152,11 @@ def kept(
         curve: Curve = np.load(path)
         if curve.shape == (settings.iterations,):
             return curve
-    curve = train(images, sigma, settings, seed=seed, device=device, track=track)
+    part = path.with_suffix(".safetensors")
+    curve = train(images, sigma, settings, seed=seed, device=device, kept=part, track=track)
     try:
         save_npy(path, curve)
+        part.unlink(missing_ok=True)
     except OSError as error:
         warnings.warn(f"the curve is not kept: {error}", stacklevel=2)
     return curve

@@ -26,6 +26,7 @@ from web_live import (
 from web_live import folder as folder
 from web_live import live as live
 
+from scorefield import shipped
 from scorefield.checkpoint import load
 from scorefield.cli import main
 from scorefield.generate import drawn
@@ -57,6 +58,15 @@ def test_the_monitor_shows_a_run(live: Live, folder: Path) -> None:
     assert [each["step"] for each in found["samples"]] == [2, 4, 6]
     for each in found["samples"]:
         assert live.client.get(each["image"]).content == (run / "samples" / f"{each['step']:08d}.png").read_bytes()
+
+
+def test_the_smallest_of_the_shipped_models_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is the quickest, and so the one to begin with where there is no GPU."""
+    tiny_model(tmp_path / "a.safetensors", shape=(3, 8, 8))
+    tiny_model(tmp_path / "b.safetensors")
+    monkeypatch.setattr(shipped, "FOLDERS", [tmp_path])
+    assert list(models.Models().cards()) == ["b", "a"]
+    assert list(models.Models([str(tmp_path / "a.safetensors")]).cards()) == ["a", "b"]
 
 
 def test_a_runs_model_is_served_and_names_are_made_unique(live: Live, folder: Path) -> None:

@@ -70,9 +70,10 @@ class Card:
 def _places(given: Sequence[str]) -> dict[str, Place]:
     """A name for each model, which is the last part of its path, with a number where that is taken.
 
-    Those given come first.
+    Those given come first, then the shipped ones, the quickest, which is the smallest, before the others.
     """
-    shipped = {name: Place(name, path, True) for name, path in shipped_models().items()}
+    files = sorted(shipped_models().items(), key=lambda item: item[1].stat().st_size)
+    shipped = {name: Place(name, path, True) for name, path in files}
     places: dict[str, Place] = {}
     for each in dict.fromkeys(given):
         path = Path(each) if _may_begin(Path(each)) else find(each)

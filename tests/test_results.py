@@ -135,6 +135,23 @@ def test_the_weights_are_named_for_held_out_losses_alone(tmp_path: Path) -> None
         assert axes.get_title() == title
 
 
+def opened(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        return image.copy()
+
+
+def test_one_level_at_the_end_is_no_curve(docs: Path) -> None:
+    """The baseline's picture has one panel, the others' two; without a training log there is no other to draw."""
+    text, folder = made(docs), docs / "results"
+    (wide, _), (narrow, _) = (opened(folder / name / "losses.png").size for name in ("mnist", "mnist-baseline"))
+    assert wide == 2 * narrow
+    assert 'mnist/losses.png" width="880">\n\n*NCSN: losses by level over training, and at the end.*' in text
+    assert 'mnist-baseline/losses.png" width="440">\n\n*baseline: losses by level over training.*' in text
+    report = json.loads((docs / "results" / "mnist-baseline" / "report.json").read_text())
+    del report["training"]
+    assert opened(curves.draw_curves(report, folder / "mnist-baseline")).width == narrow
+
+
 def test_the_page_is_always_the_same(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = made(docs)
     curves = (docs / "results" / "mnist" / "losses.png").read_bytes()

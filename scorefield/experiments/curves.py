@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,20 +18,23 @@ FEW = 10
 """Points are drawn as such where they are fewer."""
 
 
-def has_curves(report: dict[str, Any]) -> bool:
-    """Whether there is anything to draw."""
-    return bool(_by_level(report)[1]) or "loss_per_level" in report.get("numbers", {})
+def panels_of(report: dict[str, Any]) -> dict[str, Callable[[Axes, dict[str, Any]], None]]:
+    """What there is to draw, in words: losses over training and, if that is more than their last point, at the end."""
+    rows, final = _by_level(report)[1], report.get("numbers", {}).get("loss_per_level", [])
+    panels: dict[str, Callable[[Axes, dict[str, Any]], None]] = {}
+    if rows:
+        panels["over training"] = _over_iterations
+    if len(final) > 1 or (final and not rows):
+        panels["at the end"] = _at_the_end
+    return panels
 
 
 def draw_curves(report: dict[str, Any], folder: Path) -> Path:
     """folder/losses.png: the losses by level over the iterations, and those of the model reported on."""
-    rows, final = _by_level(report)[1], report.get("numbers", {}).get("loss_per_level")
-    figure = new_figure(11 if rows and final else 5.5, 4)
-    panels = figure.subplots(1, bool(rows) + bool(final), squeeze=False)[0]
-    if rows:
-        _over_iterations(panels[0], report)
-    if final:
-        _at_the_end(panels[-1], report)
+    panels = panels_of(report).values()
+    figure = new_figure(5.5 * len(panels), 4)
+    for axes, draw in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        draw(axes, report)
     with new_file(folder / PICTURE) as file:
         figure.savefig(file, format="png", metadata={"Software": None})
     return folder / PICTURE

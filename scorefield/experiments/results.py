@@ -11,7 +11,7 @@ from typing import Any
 
 from scorefield.data.named import SETS
 from scorefield.experiments import tables
-from scorefield.experiments.curves import PICTURE, draw_curves, has_curves
+from scorefield.experiments.curves import PICTURE, draw_curves, panels_of
 from scorefield.experiments.paper import DATA_SETS, FIGURES, NOT_THERE, TITLES, DataSet, Exhibit
 from scorefield.experiments.tables import Reports
 from scorefield.files import from_here, new_file
@@ -48,7 +48,7 @@ def make_page(folder: Path, out: Path) -> list[Path]:
         raise FileNotFoundError(f"no reports in {folder} (scorefield report MODEL --out {folder}/NAME makes one)")
     if out.exists() and not out.read_text(encoding="utf-8", errors="replace").startswith(HEAD):
         raise FileExistsError(f"{out} was not made by scorefield results (name another page with --out)")
-    made = [draw_curves(each, folder / name) for name, each in reports.items() if has_curves(each)]
+    made = [draw_curves(each, folder / name) for name, each in reports.items() if panels_of(each)]
     text = page(reports, folder, out)
     with new_file(out) as file:
         file.write(text.encode())
@@ -253,10 +253,9 @@ def _took(report: dict[str, Any], part: str) -> str:
 
 
 def _curves(mine: Reports, titles: dict[str, str], place: str) -> str:
-    lines = [
-        f'<img src="{place}/{name}/{PICTURE}" width="{2 * WIDTH}">\n\n'
-        f"*{titles[name]}: losses over training by level, and at the end.*\n"
-        for name, report in mine.items()
-        if has_curves(report)
-    ]
+    lines = []
+    for name, report in mine.items():
+        if panels := list(panels_of(report)):
+            lines.append(f'<img src="{place}/{name}/{PICTURE}" width="{len(panels) * WIDTH}">\n')
+            lines.append(f"*{titles[name]}: losses by level {', and '.join(panels)}.*\n")
     return "\n".join(lines)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from scorefield import kernels
-from scorefield.networks import RefineNet
+from scorefield.derivatives import QuadraticForm, either_mode
+from scorefield.networks import RefineNet, ResNet
 from scorefield.noise import SampleNoise
 from scorefield.score import Score
 from scorefield.threads import in_threads
@@ -32,6 +33,15 @@ def fast(network: RefineNet, *, dtype: torch.dtype = torch.float16) -> Score:
     from scorefield.networks.fused import Fused
 
     return Fused(network, dtype=dtype)
+
+
+def fast_form(network: ResNet) -> QuadraticForm:
+    """The quadratic form of Fig. 1's network by fused kernels where there is a GPU and Triton, or as of any network."""
+    if not kernels.usable(network.end.weight):
+        return either_mode
+    from scorefield.networks.dual import Dual
+
+    return Dual(network)
 
 
 def for_sampling(network: RefineNet, shape: tuple[int, ...], *, size: int, precision: str = "auto") -> Score:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 
@@ -10,7 +11,9 @@ import torch
 from gpu import GPU, rel
 from gpu import without_tf32 as without_tf32
 
-from scorefield.fast import Recorded, RecordedUpdate, fast
+from scorefield.derivatives import either_mode, forward_mode
+from scorefield.fast import Recorded, RecordedUpdate, fast, fast_form
+from scorefield.networks import ResNet
 from scorefield.networks.refinenet import CondInstanceNorm
 from scorefield.noise import SampleNoise
 from scorefield.recipes import Recipe, network_of
@@ -62,11 +65,11 @@ def test_the_fused_norm_and_its_gradients(
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 10, 8), (3, 128, 32, 32), (1, 20, 34, 48)])
-@pytest.mark.parametrize("kernel", ["add", "add and ELU", "add and ELU by a unit", "pool", "halve"])
+@pytest.mark.parametrize("kernel", ["add", "add and ELU", "add and ELU by a unit", "pool", "halve", "double"])
 def test_the_other_kernels_and_their_gradients(kernel: str, shape: tuple[int, ...]) -> None:
     """Against PyTorch in float64."""
     from scorefield.kernels.add import add
-    from scorefield.kernels.pool import halve, pool
+    from scorefield.kernels.pool import double, halve, pool
 
     torch.manual_seed(0)
     functional = torch.nn.functional
@@ -83,6 +86,7 @@ def test_the_other_kernels_and_their_gradients(kernel: str, shape: tuple[int, ..
         ),
         "pool": (lambda a: functional.avg_pool2d(a, 5, stride=1, padding=2), pool),
         "halve": (lambda a: functional.avg_pool2d(a, 2), halve),
+        "double": (lambda a: functional.interpolate(a, scale_factor=2), double),
     }
     plain, fused = cases[kernel]
     expected, found = plain(*inputs), fused(*mine)
@@ -90,6 +94,27 @@ def test_the_other_kernels_and_their_gradients(kernel: str, shape: tuple[int, ..
     weight = torch.randn_like(expected)
     gradients = torch.autograd.grad(found, mine, weight.float())
     for one, other in zip(gradients, torch.autograd.grad(expected, inputs, weight), strict=True):
+        assert rel(one, other) < 1e-4
+
+
+@pytest.mark.parametrize("filters", [(5, 6, 6, 7, 7), (32, 64, 64, 128, 128)])
+def test_figure_1s_network_with_its_derivative_and_their_gradients(filters: tuple[int, ...]) -> None:
+    """Against forward mode in float64."""
+    torch.manual_seed(0)
+    network = ResNet(filters=filters).cuda()
+    for parameter in network.parameters():
+        parameter.data.add_(0.05 * torch.randn_like(parameter))
+    exact, form = copy.deepcopy(network).double(), fast_form(network)
+    assert form is not either_mode
+    x, v = torch.rand(3, 3, 16, 32, device="cuda"), torch.randn(3, 3, 16, 32, device="cuda")
+    found, expected = form(network, x, v), forward_mode(exact, x.double(), v.double())
+    weights = [torch.randn_like(each) for each in expected]
+    gradients = []
+    for each, model in ((found, network), (expected, exact)):
+        total = sum((one * weight).sum() for one, weight in zip(each, weights, strict=True))
+        assert isinstance(total, torch.Tensor)
+        gradients.append(torch.autograd.grad(total, list(model.parameters())))
+    for one, other in zip([*found, *gradients[0]], [*expected, *gradients[1]], strict=True):
         assert rel(one, other) < 1e-4
 
 

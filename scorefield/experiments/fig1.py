@@ -24,7 +24,7 @@ from scorefield import data
 from scorefield.checkpoint import read, write
 from scorefield.distributed import Group, device_name, pick_device
 from scorefield.experiments.output import Result, new_figure, save
-from scorefield.fast import RecordedUpdate
+from scorefield.fast import RecordedUpdate, fast_form
 from scorefield.images import save_npy
 from scorefield.networks import ResNet
 from scorefield.noise import SampleNoise
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Curve = NDArray[np.float64]
 """The loss of each iteration, (N,)."""
 
-VERSION = 1
+VERSION = 2
 """Raised when the same settings would give another curve."""
 SECONDS = 30.0
 """Between two times that a training which may be interrupted is written to the disk."""
@@ -78,13 +78,14 @@ def train(
     It goes on from what lies in `kept`, and writes there now and then how far it has come.
     """
     device = device or torch.device("cpu")
-    state = _begin(images.shape[0], settings, seed=seed, device=device)
+    network = _network(images.shape[0], settings, seed=seed, device=device)
+    state, form = TrainingState(network, _optimizer(network, settings)), fast_form(network)
     done = _resumed(state, kept)
     std, cuda, start = torch.tensor(sigma, device=device), device.type == "cuda", state.step
 
     def losses(pixels: Tensor, noise: SampleNoise) -> tuple[Tensor, Tensor]:
         x = prepared(pixels, noise, flip=False, dequantise=False)
-        each = sliced(state.network, x, std, randn_like=noise.randn_like)
+        each = sliced(network, x, std, randn_like=noise.randn_like, quadratic_form=form)
         return each, torch.zeros_like(each, dtype=torch.long)
 
     step: Descent = (
@@ -103,14 +104,18 @@ def train(
     return torch.stack(done).double().cpu().numpy()
 
 
-def _begin(channels: int, settings: Settings, *, seed: int, device: torch.device) -> TrainingState:
+def _network(channels: int, settings: Settings, *, seed: int, device: torch.device) -> ResNet:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = ResNet(channels=channels, filters=settings.filters)
-    network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _optimizer(network: ResNet, settings: Settings) -> torch.optim.Optimizer:
+    device = network.end.weight.device
     cuda, rate = device.type == "cuda", settings.learning_rate
     given = torch.tensor(rate, device=device) if cuda else rate
-    return TrainingState(network, torch.optim.Adam(network.parameters(), lr=given, fused=cuda, capturable=cuda))
+    return torch.optim.Adam(network.parameters(), lr=given, fused=cuda, capturable=cuda)
 
 
 def _keep(state: TrainingState, done: list[Tensor], path: Path) -> None:

@@ -1,6 +1,7 @@
-"""Means over 5 × 5 pixels, zeros beyond the border, as CRP takes them, and over 2 × 2 where a stage subsamples.
+"""Means over 5 × 5 pixels, zeros beyond the border, as CRP takes them; over 2 × 2 where a stage subsamples; and each
+pixel four times, where figure 1's decoder doubles the resolution.
 
-The first is its own transpose, and so its own gradient.
+The first is its own transpose, and so its own gradient; the others are each other's, but for a factor.
 """
 
 from __future__ import annotations
@@ -73,53 +74,77 @@ class _Pool(torch.autograd.Function):
 
 
 @triton.jit(do_not_specialize=["W"])
-def _halve(x_ptr, out_ptr, W, C, BACKWARDS: tl.constexpr, BLOCK: tl.constexpr):
-    """A row of the half-sized image (B, H/2, W/2, C): means of four, or a quarter of each entry to each of the four."""
+def _resize(x_ptr, out_ptr, W, C, factor, LARGER: tl.constexpr, BLOCK: tl.constexpr):
+    """A row of the half-sized image (B, H/2, W/2, C), times a factor: sums of four, or each entry to all four."""
     row = tl.program_id(0).to(tl.int64)
     entry = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = entry < W * C
     place = row * W * C + entry
     first = 4 * row * W * C + 2 * (entry // C) * C + entry % C
     below = first + 2 * W * C
-    if BACKWARDS:
-        quarter = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32) / 4
-        quarter = quarter.to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + first, quarter, mask=mask)
-        tl.store(out_ptr + first + C, quarter, mask=mask)
-        tl.store(out_ptr + below, quarter, mask=mask)
-        tl.store(out_ptr + below + C, quarter, mask=mask)
+    if LARGER:
+        x = tl.load(x_ptr + place, mask=mask, other=0.0).to(tl.float32) * factor
+        x = x.to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + first, x, mask=mask)
+        tl.store(out_ptr + first + C, x, mask=mask)
+        tl.store(out_ptr + below, x, mask=mask)
+        tl.store(out_ptr + below + C, x, mask=mask)
     else:
         total = tl.load(x_ptr + first, mask=mask, other=0.0).to(tl.float32)
         total += tl.load(x_ptr + first + C, mask=mask, other=0.0).to(tl.float32)
         total += tl.load(x_ptr + below, mask=mask, other=0.0).to(tl.float32)
         total += tl.load(x_ptr + below + C, mask=mask, other=0.0).to(tl.float32)
-        tl.store(out_ptr + place, (total / 4).to(out_ptr.dtype.element_ty), mask=mask)
+        tl.store(out_ptr + place, (total * factor).to(out_ptr.dtype.element_ty), mask=mask)
+
+
+def _smaller(x: Tensor, factor: float) -> Tensor:
+    x = x.contiguous(memory_format=torch.channels_last)
+    b, c, height, width = x.shape
+    size, grid = (b, c, height // 2, width // 2), (b * height // 2, triton.cdiv(width // 2 * c, 512))
+    out = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    _resize[grid](x, out, width // 2, c, factor, LARGER=False, BLOCK=512)
+    return out
+
+
+def _larger(x: Tensor, factor: float) -> Tensor:
+    x = x.contiguous(memory_format=torch.channels_last)
+    b, c, height, width = x.shape
+    size, grid = (b, c, 2 * height, 2 * width), (b * height, triton.cdiv(width * c, 512))
+    out = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    _resize[grid](x, out, width, c, factor, LARGER=True, BLOCK=512)
+    return out
 
 
 class _Halve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
-        x = x.contiguous(memory_format=torch.channels_last)
-        b, c, height, width = x.shape
-        size = (b, c, height // 2, width // 2)
-        out = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-        _halve[b * height // 2, triton.cdiv(width // 2 * c, 512)](x, out, width // 2, c, BACKWARDS=False, BLOCK=512)
-        return out
+        return _smaller(x, 0.25)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ANN401
-        grad = grad.contiguous(memory_format=torch.channels_last)
-        b, c, height, width = grad.shape
-        size = (b, c, 2 * height, 2 * width)
-        out = torch.empty(size, dtype=grad.dtype, device=grad.device, memory_format=torch.channels_last)
-        _halve[b * height, triton.cdiv(width * c, 512)](grad, out, width, c, BACKWARDS=True, BLOCK=512)
-        return out
+        return _larger(grad, 0.25)
+
+
+class _Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
+        return _larger(x, 1.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ANN401
+        return _smaller(grad, 1.0)
 
 
 def halve(x: Tensor) -> Tensor:
     """F.avg_pool2d(x, 2) of an even height and width, channels-last."""
     return _Halve.apply(x)
+
+
+def double(x: Tensor) -> Tensor:
+    """F.interpolate(x, scale_factor=2), each pixel four times, channels-last."""
+    return _Double.apply(x)
 
 
 def pool(x: Tensor) -> Tensor:

@@ -225,6 +225,8 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[Any] = s
     figure = new_figure(11, 4)
     for axes, sigma, curve, told in zip(figure.subplots(1, 2), settings.sigmas, curves, spreads, strict=True):
         _draw(axes, TITLES.get(sigma, f"σ = {sigma:g}"), curve, told, size)
+    if quick:
+        figure.suptitle(f"a quick try: {settings.iterations} iterations of {settings.batch_size} images, few filters")
     return save(figure, numbers, out, "fig1")
 
 
@@ -233,7 +235,7 @@ def _draw(axes: Axes, title: str, curve: Curve, told: dict[str, Any], size: int)
     smoothed, (low, high) = smooth(curve, size), _window(curve)
     outside = 1 - np.mean((curve >= low) & (curve <= high))
     axes.plot(np.arange(1, len(curve) + 1), curve, color="0.8", lw=0.4, rasterized=True)
-    axes.plot((np.arange(len(smoothed)) + 0.5) * size, smoothed, color="tab:blue", lw=1.2)
+    axes.plot(np.arange(len(smoothed)) * size + (size + 1) / 2, smoothed, color="tab:blue", lw=1.2)
     axes.set(xlim=(0, len(curve)), ylim=(low, high), ylabel="sliced score matching loss")
     axes.set_xlabel(f"iteration ({outside:.1%} of the losses lie beyond the picture)" if outside else "iteration")
     words = (

@@ -15,7 +15,7 @@ GPU = [
 
 @pytest.fixture(autouse=True)
 def without_tf32() -> Iterator[None]:
-    """Set by hand: monkeypatch takes these properties for missing attributes and fails as it puts them back."""
+    """Set by hand: monkeypatch takes the second one for a missing attribute and fails as it puts it back."""
     convolutions, products = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     yield

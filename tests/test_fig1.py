@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -156,7 +157,7 @@ def test_a_loss_that_is_no_number_is_told() -> None:
 def test_a_curve_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path))
     where = {"seed": 0, "device": torch.device("cpu")}
-    monkeypatch.setattr(fig1, "SECONDS", 0.0)
+    monkeypatch.setattr(fig1, "SECONDS", -1.0)
     made = fig1.kept(pictures(), 0.01, SMALL, **where)  # type: ignore[arg-type]
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".npy"]  # and no part of it
     assert np.array_equal(made, fig1.train(pictures(), 0.01, SMALL))
@@ -180,12 +181,13 @@ def test_a_curve_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(trained) == 4
 
 
-@pytest.mark.parametrize("damage", [None, b"half of i"])
-def test_what_is_interrupted_goes_on(damage: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if it had not been; where the file is damaged, from the start."""
-    settings, kept, seen = replace(SMALL, iterations=12), tmp_path / "new" / "kept.safetensors", list[str]()
-    whole = fig1.train(pictures(), 0.01, settings)
-    monkeypatch.setattr(fig1, "SECONDS", 0.0)
+@pytest.mark.parametrize("change", ["none", "damage", "seed"])
+def test_what_is_interrupted_goes_on(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it had not been; where the file is damaged, or another's, from the start."""
+    seed = 3 if change == "seed" else 0
+    settings, part, seen = replace(SMALL, iterations=12), tmp_path / "new" / "part.safetensors", list[str]()
+    whole = fig1.train(pictures(), 0.01, settings, seed=seed)
+    monkeypatch.setattr(fig1, "SECONDS", -1.0)
 
     def stopping(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
         for k, item in enumerate(items):
@@ -194,25 +196,27 @@ def test_what_is_interrupted_goes_on(damage: bytes | None, tmp_path: Path, monke
             yield item
 
     with pytest.raises(KeyboardInterrupt):
-        fig1.train(pictures(), 0.01, settings, kept=kept, track=stopping)
-    if damage is not None:
-        kept.write_bytes(damage)
+        fig1.train(pictures(), 0.01, settings, part=part, track=stopping)
+    if change == "damage":
+        part.write_bytes(b"half of i")
 
     def told(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
         seen.append(f"{what}: {total}")
         return iter(items)
 
-    assert np.array_equal(fig1.train(pictures(), 0.01, settings, kept=kept, track=told), whole)
-    assert seen == [f"fig1: sliced score matching, σ = 0.01{', from iteration 7 on: 5' if damage is None else ': 12'}"]
+    with pytest.warns(UserWarning, match="begins anew") if change == "damage" else nullcontext():
+        assert np.array_equal(fig1.train(pictures(), 0.01, settings, seed=seed, part=part, track=told), whole)
+    end = ", from iteration 7 on: 5" if change == "none" else ": 12"
+    assert seen == [f"fig1: sliced score matching, σ = 0.01{end}"]
 
 
 def test_a_disk_that_takes_nothing_is_told_and_the_curve_comes_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fig1, "SECONDS", 0.0)
+    monkeypatch.setattr(fig1, "SECONDS", -1.0)
     (tmp_path / "file").write_bytes(b"")
     with pytest.warns(UserWarning, match="how far fig1 has come is not kept"):
-        curve = fig1.train(pictures(), 0.01, SMALL, kept=tmp_path / "file" / "kept.safetensors")
+        curve = fig1.train(pictures(), 0.01, SMALL, part=tmp_path / "file" / "part.safetensors")
     assert np.array_equal(curve, fig1.train(pictures(), 0.01, SMALL))
 
 

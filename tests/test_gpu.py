@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,12 +62,19 @@ def test_figure_1s_recorded_training_is_the_plain_one() -> None:
 
 def test_figure_1_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-    images, cuda, kept = data.Images(pixels, "noise", "0" * 64), torch.device("cuda"), tmp_path / "kept.safetensors"
+    images, cuda, part = data.Images(pixels, "noise", "0" * 64), torch.device("cuda"), tmp_path / "part.safetensors"
     settings = fig1.Settings(iterations=6, batch_size=8, filters=(8, 8, 8, 16, 16))
-    whole = fig1.train(images, 0.01, settings, device=cuda)
-    monkeypatch.setattr(fig1, "SECONDS", 0.0)
-    fig1.train(images, 0.01, replace(settings, iterations=3), device=cuda, kept=kept)
-    np.testing.assert_allclose(fig1.train(images, 0.01, settings, device=cuda, kept=kept), whole, rtol=1e-3, atol=5e-3)
+    whole, done = fig1.train(images, 0.01, settings, device=cuda), list[int]()
+    monkeypatch.setattr(fig1, "SECONDS", -1.0)
+
+    def first_three(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
+        done.append(total)
+        return islice(items, 3)
+
+    for expected in (3, 6):
+        curve = fig1.train(images, 0.01, settings, device=cuda, part=part, track=first_three)
+        np.testing.assert_allclose(curve, whole[:expected], rtol=1e-3, atol=5e-3)
+    assert done == [6, 3]
 
 
 def test_figure_1_as_it_is_made_is_near_to_float32() -> None:

@@ -146,7 +146,7 @@ def test_one_level_at_the_end_is_no_curve(docs: Path) -> None:
     (wide, _), (narrow, _) = (opened(folder / name / "losses.png").size for name in ("mnist", "mnist-baseline"))
     assert wide == 2 * narrow
     assert 'mnist/losses.png" width="880">\n\n*NCSN: losses by level over training, and at the end.*' in text
-    assert 'mnist-baseline/losses.png" width="440">\n\n*baseline: losses by level over training.*' in text
+    assert 'mnist-baseline/losses.png" width="440">\n\n*baseline: the loss over training.*' in text
     report = json.loads((docs / "results" / "mnist-baseline" / "report.json").read_text())
     del report["training"]
     assert opened(curves.draw_curves(report, folder / "mnist-baseline")).width == narrow

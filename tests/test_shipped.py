@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
 
@@ -20,18 +17,14 @@ from scorefield.checkpoint import Model, load, save_model
 from scorefield.cli import main
 from scorefield.data.named import SETS, name_alone
 from scorefield.evaluation.subjects import model_of
-from scorefield.experiments.demo import DIGIT
 from scorefield.experiments.digits import judge
 from scorefield.export import export
 from scorefield.generate import drawn
-from scorefield.images import to_float
-from scorefield.objectives import denoising
 from scorefield.recipes import Recipe, network_of
 from scorefield.threads import in_threads
 
 RECIPE = Recipe(width=4, levels=3, sigma_max=0.5, ema=0.9, sample_steps=2, data="/home/somebody/photos")
 CPU = torch.device("cpu")
-EXAMPLES = sorted((Path(scorefield.__file__).parent / "web" / "examples").glob("*.png"))
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
 
@@ -239,22 +232,12 @@ def test_export_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
         assert words in capsys.readouterr().err
 
 
-def losses_of(name: str) -> tuple[Tensor, Tensor]:
-    """At each level: on seven digits of the test set with the same noise for every model, and as its report tells."""
-    model, noise = load(f"model:{name}"), torch.Generator().manual_seed(0)
-    x = to_float(np.stack([np.asarray(Image.open(path)) for path in [*EXAMPLES, DIGIT]])[..., None]).repeat(4, 1, 1, 1)
-    x = (255 * x + torch.rand(x.shape, generator=noise)) / 256  # as they were in training
-    each = partial(denoising, model.score, x, randn_like=lambda x: torch.randn(x.shape, generator=noise))
-    ours = torch.stack([sigma**2 * each(sigma).mean() for sigma in model.sigmas])
+@pytest.mark.parametrize("name", ["mnist", "mnist-small"])
+def test_a_shipped_model_is_the_one_that_its_report_tells_of(name: str) -> None:
     report = json.loads((RESULTS / name / "report.json").read_text())
-    return ours, torch.tensor(report["numbers"]["loss_per_level"])
-
-
-def test_the_shipped_models_are_those_of_the_reports() -> None:
-    """Seven digits are few, but harder or easier than the thousand of the report for both models alike."""
-    (large, large_told), (small, small_told) = losses_of("mnist"), losses_of("mnist-small")
-    torch.testing.assert_close(large / small, large_told / small_told, rtol=0.1, atol=0)
-    torch.testing.assert_close(large, large_told, rtol=0.4, atol=0)
+    model = load(f"model:{name}")
+    assert report["model"]["digest"] == model.digest[:12]
+    assert report["model"]["step"] == model.step
 
 
 def test_the_files_are_small() -> None:

@@ -70,17 +70,19 @@ def train(
     *,
     seed: int = 0,
     device: torch.device | None = None,
-    kept: Path | None = None,
+    part: Path | None = None,
     track: Track[Any] = silent,
 ) -> Curve:
     """The sliced score matching loss (Eq. 3) at each iteration, on images with noise of that σ.
 
-    It goes on from what lies in `kept`, and writes there now and then how far it has come.
+    It goes on from what lies in `part`, and writes there now and then how far it has come. On a CPU it goes on as if it
+    had not been interrupted; on a GPU, whose sums have no fixed order, nearly so.
     """
     device = device or torch.device("cpu")
     network = _network(images.shape[0], settings, seed=seed, device=device)
     state, form = TrainingState(network, _optimizer(network, settings)), fast_form(network)
-    done = _resumed(state, kept)
+    key = _key(images, sigma, settings, seed=seed, device=device)
+    done = [] if part is None else _resumed(state, part, key)
     std, cuda, start = torch.tensor(sigma, device=device), device.type == "cuda", state.step
 
     def losses(pixels: Tensor, noise: SampleNoise) -> tuple[Tensor, Tensor]:
@@ -98,8 +100,8 @@ def train(
         saved = time.monotonic()
         for update in track(updates, words, settings.iterations - start):
             done.append(update.losses.mean())
-            if kept is not None and time.monotonic() - saved > SECONDS:
-                _keep(state, done, kept)
+            if part is not None and time.monotonic() - saved > SECONDS:
+                _keep(state, done, part, key)
                 saved = time.monotonic()
     return torch.stack(done).double().cpu().numpy()
 
@@ -118,26 +120,37 @@ def _optimizer(network: ResNet, settings: Settings) -> torch.optim.Optimizer:
     return torch.optim.Adam(network.parameters(), lr=given, fused=cuda, capturable=cuda)
 
 
-def _keep(state: TrainingState, done: list[Tensor], path: Path) -> None:
+def _key(images: data.Images, sigma: float, settings: Settings, *, seed: int, device: torch.device) -> str:
+    """Of curves that are the same, but for rounding."""
+    alike = replace(settings, sigmas=(sigma,), last=0)
+    key = repr((VERSION, images.digest, astuple(alike), seed, device_name(device), _precision(device)))
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _keep(state: TrainingState, done: list[Tensor], path: Path, key: str) -> None:
     weights = {f"raw/{name}": value for name, value in state.network.state_dict().items()}
     moments = {f"moments/{name}": value for name, value in optimizer_tensors(state.optimizer).items()}
     try:
-        write(path, {**weights, **moments, "losses": torch.stack(done)}, {})
+        write(path, {**weights, **moments, "losses": torch.stack(done)}, {"key": key})
     except OSError as error:
         warnings.warn(f"how far fig1 has come is not kept: {error}", stacklevel=2)
 
 
-def _resumed(state: TrainingState, path: Path | None) -> list[Tensor]:
-    """The losses so far, and the state as it was then. Of what is not there, or damaged, there are none."""
-    if path is None:
+def _resumed(state: TrainingState, path: Path, key: str) -> list[Tensor]:
+    """The losses so far, and the state as it was then. Of what is not there, damaged or another's, there are none."""
+    try:
+        tensors, metadata = read(path)
+    except FileNotFoundError:
         return []
-    with suppress(OSError, ValueError, KeyError):
-        tensors, _ = read(path)
-        moments = {name.removeprefix("moments/"): t for name, t in tensors.items() if name.startswith("moments/")}
-        done = list(tensors["losses"].to(next(state.network.parameters()).device))
-        restore_state(state, tensors, moments, step=len(done))
-        return done
-    return []
+    except ValueError as error:
+        warnings.warn(f"fig1 begins anew: {error}", stacklevel=2)
+        return []
+    if metadata.get("key") != key:
+        return []
+    done = list(tensors["losses"].to(next(state.network.parameters()).device))
+    moments = {name.removeprefix("moments/"): t for name, t in tensors.items() if name.startswith("moments/")}
+    restore_state(state, tensors, moments, step=len(done))
+    return done
 
 
 def kept(
@@ -150,20 +163,21 @@ def kept(
     track: Track[Any] = silent,
 ) -> Curve:
     """The same, found on the disk where it was trained before, wholly or in part: what is interrupted goes on."""
-    alike = replace(settings, sigmas=(sigma,), last=0)
-    key = repr((VERSION, images.digest, astuple(alike), seed, device_name(device), _precision(device)))
-    path = data.folder_of("cache") / f"fig1-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
+    key = _key(images, sigma, settings, seed=seed, device=device)
+    path = data.folder_of("cache") / f"fig1-{key[:24]}.npy"
+    part = path.with_suffix(".safetensors")
     with suppress(OSError, ValueError, EOFError):
         curve: Curve = np.load(path)
         if curve.shape == (settings.iterations,):
+            part.unlink(missing_ok=True)
             return curve
-    part = path.with_suffix(".safetensors")
-    curve = train(images, sigma, settings, seed=seed, device=device, kept=part, track=track)
+    curve = train(images, sigma, settings, seed=seed, device=device, part=part, track=track)
     try:
         save_npy(path, curve)
-        part.unlink(missing_ok=True)
     except OSError as error:
         warnings.warn(f"the curve is not kept: {error}", stacklevel=2)
+    else:
+        part.unlink(missing_ok=True)
     return curve
 
 

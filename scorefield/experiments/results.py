@@ -257,5 +257,6 @@ def _curves(mine: Reports, titles: dict[str, str], place: str) -> str:
     for name, report in mine.items():
         if panels := list(panels_of(report)):
             lines.append(f'<img src="{place}/{name}/{PICTURE}" width="{len(panels) * WIDTH}">\n')
-            lines.append(f"*{titles[name]}: losses by level {', and '.join(panels)}.*\n")
+            what = "losses by level" if len(report["model"]["sigmas"]) > 1 else "the loss"
+            lines.append(f"*{titles[name]}: {what} {', and '.join(panels)}.*\n")
     return "\n".join(lines)

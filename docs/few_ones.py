@@ -1,7 +1,7 @@
 """Why so few ones? Annealed Langevin dynamics with the exact score of MNIST, which no network had to learn.
 
 The data are 5,000 training digits, one point each, so that with noise they are a mixture of 5,000 Gaussians:
-python docs/few_ones.py    (four minutes on two cores; needs MNIST's files, see the README on data)
+python docs/few_ones.py    (five minutes on two cores; needs MNIST's files, see the README on data)
 """
 
 import torch

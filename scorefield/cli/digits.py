@@ -10,7 +10,7 @@ import numpy as np
 import tyro
 
 from scorefield.cli.app import app, check_seed, prepare_file, say, tracker, write_json
-from scorefield.cli.models import Sampler, how_of, sampled
+from scorefield.cli.models import Sampler, how_of, sampled, subject_of
 
 if TYPE_CHECKING:
     from scorefield.data.images import Pixels
@@ -46,7 +46,7 @@ def digits(
     """
     from scorefield.distributed import joined
     from scorefield.evaluation import Pool
-    from scorefield.evaluation.subjects import model_of, rows_of
+    from scorefield.evaluation.subjects import rows_of
     from scorefield.experiments.digits import check_shape, judge, load_classifier
 
     if out is not None and out.suffix != ".png":
@@ -57,7 +57,7 @@ def digits(
             prepare_file(file, option)
     with joined(sampler.device) as group:
         track = tracker(group)
-        model = model_of(what, weights=sampler.weights, device=group.device)
+        model = subject_of(what, sampler, group)
         if model is None:
             rows = rows_of(what, sampler.n, group, track=track)
         else:

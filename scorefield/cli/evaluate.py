@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from scorefield.cli.app import app, prepare_file, say, tracker, write_json
-from scorefield.cli.models import Sampler, how_of, sampled
+from scorefield.cli.models import Sampler, how_of, sampled, subject_of
 
 if TYPE_CHECKING:
     from scorefield.checkpoint import Model
@@ -42,7 +42,7 @@ def evaluate(
     """
     from scorefield.distributed import joined
     from scorefield.evaluation import Pool, held_out_loss, numbers_of
-    from scorefield.evaluation.subjects import held_out_images, model_of, reference_for, rows_of
+    from scorefield.evaluation.subjects import held_out_images, reference_for, rows_of
     from scorefield.inception import load_inception
 
     sampler.check(least=0)
@@ -52,7 +52,7 @@ def evaluate(
         prepare_file(json_file, "--json")
     with joined(sampler.device) as group:
         track = tracker(group)
-        model = model_of(what, weights=sampler.weights, device=group.device)
+        model = subject_of(what, sampler, group)
         numbers: dict[str, Any] = {"what": what}
         if sampler.n:
             if model is None:  # opened now: a name that means nothing must not cost the reference's features first

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 import tyro
 
-from scorefield.cli.app import ModelName, app, check_seed, prepare_file, prepare_folder, tracker
+from scorefield.cli.app import ModelName, app, check_seed, prepare_file, prepare_folder, say, tracker
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,6 +58,26 @@ class Sampler:
         if self.step_size is not None and not 0 < self.step_size < float("inf"):
             raise ValueError(f"--step-size must be a positive number; got {self.step_size}")
         check_seed(self.seed)
+
+
+def subject_of(what: str, sampler: Sampler, group: Group) -> Model | None:
+    """The model that is meant, or None where the name means images, of which the sampler's options would be idle.
+
+    mnist is the data set, and model:mnist the model: that is told.
+    """
+    from scorefield.evaluation.subjects import model_of
+    from scorefield.shipped import PREFIX, shipped_models
+
+    model = model_of(what, weights=sampler.weights, device=group.device)
+    if model is None:
+        names = ("steps", "step_size", "denoise", "weights")
+        idle = [f"--{name.replace('_', '-')}" for name in names if getattr(sampler, name) not in (None, False)]
+        other = f"the model of that name is {PREFIX}{what}" if what in shipped_models() else ""
+        if idle:
+            raise ValueError(f"{', '.join(idle)}: for models, and {what} is images" + (f" ({other})" if other else ""))
+        if other and group.main:
+            say(f"note: {what} is the data set; {other}")
+    return model
 
 
 def how_of(sampler: Sampler, model: Model) -> How:

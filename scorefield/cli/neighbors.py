@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from scorefield.cli.app import app, prepare_file, tracker, write_json
-from scorefield.cli.models import Sampler, sampled
+from scorefield.cli.models import Sampler, sampled, subject_of
 
 if TYPE_CHECKING:
     from scorefield.data import Images
@@ -45,7 +45,7 @@ def neighbors(
     from scorefield.distributed import joined
     from scorefield.evaluation import Embed, in_pixels
     from scorefield.evaluation.copies import COLUMNS, check_neighbors, neighbors_of, save_neighbors
-    from scorefield.evaluation.subjects import model_of, rows_of, training_images
+    from scorefield.evaluation.subjects import rows_of, training_images
     from scorefield.inception import load_inception
     from scorefield.metrics import memorisation
 
@@ -57,7 +57,7 @@ def neighbors(
         prepare_file(json_file, "--json")
     with joined(sampler.device) as group:
         track = tracker(group)
-        model = model_of(what, weights=sampler.weights, device=group.device)
+        model = subject_of(what, sampler, group)
         training, held_out = training_images(model, data, group, track=track)
         if model is None:
             rows = rows_of(what, sampler.n, group, track=track)

@@ -108,7 +108,7 @@ def test_the_machines_of_all_parts_are_told(tmp_path: Path) -> None:
     text = made(tmp_path / "docs")
     assert "# on a machine and a second one: 4 min" in text
     assert "--parts stages`: 7 s on a second one<" in text
-    assert "--parts neighbors`: 31 s on a machine, after the sampling<" in text
+    assert "--parts neighbors`: 31 s on a machine for all pictures of this kind, after" in text
     del report["made_on"]
     (folder / "mnist" / "report.json").write_text(json.dumps(report | {"machine": "the only one"}))
     assert "# on the only one: " in made(tmp_path / "docs")

@@ -83,7 +83,7 @@ def test_completions_and_what_is_said_of_them(tmp_path: Path) -> None:
     assert "within 1.01 σ of the last level" in left
     assert "differ by 0.200 (root mean square) where two images differ by 0.400" in left
     assert "they are – times as steep" in left
-    assert "12 s on another machine</sub>" in left
+    assert "12 s on another machine for all pictures of this kind</sub>" in left
     assert all(f"inpainting_{name}.png" in text for name in HOLES)
     assert "of which letters are hidden" in text
     assert "of which the middle is hidden" in text

@@ -52,6 +52,7 @@ def test_what_a_run_leaves(recipe: Recipe, tmp_path: Path) -> None:
     model = checkpoint.load(run)
     assert (model.shape, model.step, model.held) == ((1, 5, 6), 6, ("raw", "ema"))
     assert model.facts["data_images"] == "16"
+    assert model.facts["machine"].startswith("CPU")
 
 
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(recipe: Recipe, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ KEPT_OUT = "celeba"
 
 def about(model: Model) -> dict[str, Any]:
     """The model's facts, without the places of this machine."""
-    told = {name: value for name, value in model.facts.items() if name.startswith(("data", "imported_from"))}
+    told = {name: value for name, value in model.facts.items() if name.startswith(("data", "imported_from", "machine"))}
     return {
         "step": model.step,
         "weights": model.weights,

@@ -101,7 +101,7 @@ def train(settings: Settings, *, seed: int = 0, track: Track[int] = silent) -> t
 def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[int] = silent) -> Result:
     """fig2.png and fig2.json in `out`."""
     settings = QUICK if quick else Settings()
-    with toy_work():
+    with toy_work() as took:
         network, errors = train(settings, seed=seed, track=track)
     near, far = median(e.near for e in errors), median(e.far for e in errors)
     numbers = {
@@ -117,6 +117,7 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[int] = s
         "seed": seed,
         "quick": quick,
         "settings": asdict(settings),
+        **took,
     }
     return save(_draw(network, near, far), numbers, out, "fig2")
 

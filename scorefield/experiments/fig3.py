@@ -83,7 +83,7 @@ def heavy_fraction(x: Tensor) -> float:
 def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[State] = silent) -> Result:
     """fig3.png and fig3.json in `out`."""
     settings = QUICK if quick else Settings()
-    with toy_work():
+    with toy_work() as took:
         samples = draw_samples(settings, seed=seed, track=track)
     fractions = {method: heavy_fraction(x) for method, x in samples.items()}
     numbers = {
@@ -92,6 +92,7 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[State] =
         "seed": seed,
         "quick": quick,
         "settings": asdict(settings),
+        **took,
     }
     return save(_draw(samples, fractions, settings.sigma_min), numbers, out, "fig3")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from scorefield.distributed import device_name
 from scorefield.files import new_file, plain
 
 if TYPE_CHECKING:
@@ -31,18 +33,20 @@ class Result(NamedTuple):
 
 
 @contextmanager
-def toy_work() -> Iterator[None]:
+def toy_work() -> Iterator[dict[str, Any]]:
     """Around the making of a toy figure: fails at once where matplotlib is missing, and uses one thread.
 
-    More threads gain nothing on such small tensors, and on a busy machine they keep waiting for each other.
+    More threads gain nothing on such small tensors, and on a busy machine they keep waiting for each other. Afterwards
+    it tells how long that took, and where.
     """
     new_figure(1, 1)
-    threads = torch.get_num_threads()
+    threads, began, told = torch.get_num_threads(), time.perf_counter(), dict[str, Any]()
     torch.set_num_threads(1)
     try:
-        yield
+        yield told
     finally:
         torch.set_num_threads(threads)
+        told |= {"seconds": round(time.perf_counter() - began, 1), "machine": device_name(torch.device("cpu"))}
 
 
 def new_figure(width: float, height: float) -> Figure:

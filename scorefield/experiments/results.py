@@ -17,7 +17,7 @@ from scorefield.experiments.tables import Reports
 from scorefield.files import from_here, new_file
 from scorefield.progress import duration
 from scorefield.recipes import RECIPES
-from scorefield.shipped import shipped_models
+from scorefield.shipped import FOLDERS, shipped_models
 
 HEAD = "# Results\n\nMade by `scorefield results`"
 """How the page begins."""
@@ -89,7 +89,9 @@ def figures(folder: Path, place: str, shown: str) -> list[str]:
         ours = f"not made yet: `{command}`"
         if numbers is not None and not numbers["quick"]:
             image = f'<img src="{place}/figures/{figure.name}.png" width="{WIDTH}">'
-            ours = f"{image}<br>{tables.figure_caption(figure.name, numbers)}<br><sub>`{command}`</sub>"
+            by = f"`{command}`" + (f": {duration(numbers['seconds'])}" if "seconds" in numbers else "")
+            by += f" on {numbers['machine']}" if "machine" in numbers else ""
+            ours = f"{image}<br>{tables.figure_caption(figure.name, numbers)}<br><sub>{by}</sub>"
         rows.append([f"**{figure.where}**: {figure.shows}", ours])
     return ["## Why noise\n", tables.table(["the paper", "ours"], rows)]
 
@@ -169,6 +171,10 @@ def _trained(name: str, report: dict[str, Any]) -> str:
     how = f"# {model['step']:,} iterations of {recipe['batch_size']} images"
     if "seconds" in training:
         how += f" in {duration(training['seconds'])}: {training['images_per_second']:,.0f} images per second"
+    how += f", on {model['machine']}" if "machine" in model else ""
+    if (shipped := shipped_models().get(place.as_posix())) is not None:
+        inside = 3 if shipped.parent == FOLDERS[-1] else 2  # of the package, or beside it
+        how += f"\nscorefield export {run} --out {'/'.join(shipped.parts[-inside:])}"
     select = f"scorefield select {run}\n" if selected else ""
     return f"{train_command(recipe)} --out {run}\n{how}\n{select}"
 
@@ -248,8 +254,10 @@ def _took(report: dict[str, Any], part: str) -> str:
     """How long a part took, and where; without the sampling, which parts share."""
     seconds = report["seconds"][part]
     words = duration(seconds) if seconds >= 1 else "under 1 s"
-    alone = part in ("stages", "inpainting")
-    return f"{words} on {_machine(report, part)}{'' if alone else ', after the sampling'}"
+    drawing = report["seconds"].get("sampling", 0.0)
+    after = "" if part in ("stages", "inpainting") or drawing < 1 else f", after {duration(drawing)} of sampling"
+    others = " for all pictures of this kind" if part in ("neighbors", "inpainting") else ""
+    return f"{words} on {_machine(report, part)}{others}{after}"
 
 
 def _curves(mine: Reports, titles: dict[str, str], place: str) -> str:

@@ -14,6 +14,9 @@ KINDS = {"plain": "", "denoised": ", denoised"}
 """Samples without and with the last denoising step."""
 
 
+WORDS = {"averaged": "means of two digits", "composed": "digits put together of two"}
+
+
 def table(head: list[str], rows: list[list[str]]) -> str:
     """Markdown. Rows with nothing in them but their name are left out."""
     lines = [head, ["---"] * len(head), *(row for row in rows if any(cell != "–" for cell in row[1:]))]
@@ -42,7 +45,22 @@ def numbers(data_set: DataSet, mine: Reports, titles: dict[str, str]) -> str:
         f"{data_set.remark} Real images: {'; '.join(against)}. Denoised: after one more step, "
         "x + σ² s(x, σ), which takes off the last level's noise; hardly seen, that noise weighs on FID and precision."
     ).strip()
+    note += _judge(real) if real else ""
     return f"{note}\n\n{table(head, rows)}" + (f"\n{_table_1(measured, titles)}" if data_set.inception else "")
+
+
+def _judge(real: dict[str, Any]) -> str:
+    """What the classifier of digits is worth: the kinds of images that are none and that it lets pass most."""
+    rejected = {**real.get("rejected", {}), **real.get("rejected_unseen", {})}
+    shares = sorted((share, kind) for kind, share in rejected.items())
+    if len(shares) < 3:
+        return ""
+    weak = ", ".join(f"{share:.0%} of {WORDS.get(kind, kind)}" for share, kind in shares[:2])
+    return (
+        f" Accepted: called a digit with a confidence over 0.9, by a classifier of {real['accuracy']:.2%} accuracy "
+        f"that has a class for what is none; of {len(shares)} kinds of these it rejects {weak} and {shares[2][0]:.1%} "
+        "or more of each other kind. Distance to uniform: ½ Σ |share of a digit − 1/10|."
+    )
 
 
 def _metrics(data_set: DataSet, kind: str) -> list[tuple[str, str, Callable[[dict[str, Any]], str]]]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from scorefield import data, kernels
-from scorefield.distributed import Group
+from scorefield.distributed import Group, device_name
 from scorefield.fast import RecordedUpdate, fast
 from scorefield.logs import Log
 from scorefield.networks import RefineNet
@@ -100,6 +100,7 @@ def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[obj
     optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=cuda, capturable=cuda)
     average = {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None
     facts = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
+    facts["machine"] = device_name(group.device)
     kept = torch.tensor(held_out.pixels).to(group.device) if held_out is not None else None
     state = TrainingState(network, optimizer, average)
     return Run(recipe, out, group, state, network, (channels, height, width), facts, kept, say), images

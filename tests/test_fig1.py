@@ -96,7 +96,7 @@ def test_five_blocks() -> None:
 def test_the_first_loss_is_equation_3_on_the_first_batch(sigma: float) -> None:
     """Without noise nothing is added to the images, not even what fills the gaps between grey values."""
     images = pictures()
-    curve = fig1.train(images, sigma, SMALL, seed=5)
+    curve = fig1.train(images, sigma, SMALL, seed=5).curve
     torch.manual_seed(5)
     network = ResNet(filters=SMALL.filters)
     noise = SampleNoise.at_step(5, 0, range(3))
@@ -112,7 +112,7 @@ def test_the_first_loss_is_equation_3_on_the_first_batch(sigma: float) -> None:
 def test_training_lowers_the_loss_and_leaves_the_global_random_state_alone() -> None:
     before = torch.get_rng_state()
     settings = replace(SMALL, iterations=60, batch_size=8)
-    one, two = (fig1.train(pictures(), 0.1, settings, seed=3) for _ in range(2))
+    one, two = (fig1.train(pictures(), 0.1, settings, seed=3).curve for _ in range(2))
     assert torch.equal(before, torch.get_rng_state())
     assert np.array_equal(one, two)
     assert one[-10:].mean() < one[:10].mean() - 5
@@ -154,39 +154,43 @@ def test_a_loss_that_is_no_number_is_told() -> None:
     assert fig1.spread(np.array([1.0, np.nan, 2.0, np.inf]), 3) == {"iterations": 3, "not_finite_from": 2}
 
 
-def test_a_curve_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path))
-    where = {"seed": 0, "device": torch.device("cpu")}
-    monkeypatch.setattr(fig1, "SECONDS", -1.0)
-    made = fig1.kept(pictures(), 0.01, SMALL, **where)  # type: ignore[arg-type]
-    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".npy"]  # and no part of it
-    assert np.array_equal(made, fig1.train(pictures(), 0.01, SMALL))
-    trained: list[float] = []
+def test_a_curve_is_trained_once(tmp_path: Path) -> None:
+    kept, seen = tmp_path / "kept.safetensors", list[str]()
 
-    def train(images: data.Images, sigma: float, settings: fig1.Settings, **_: object) -> fig1.Curve:
-        trained.append(sigma)
-        return np.zeros(settings.iterations)
+    def told(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
+        seen.append(what)
+        return iter(items)
 
-    monkeypatch.setattr(fig1, "train", train)
-    again = replace(SMALL, last=1, sigmas=(1.0, 2.0))  # which do not matter to it
-    assert np.array_equal(fig1.kept(pictures(), 0.01, again, **where), made)  # type: ignore[arg-type]
-    assert not trained
-    others = [(0.02, SMALL, 0), (0.01, replace(SMALL, batch_size=2), 0), (0.01, SMALL, 1)]
-    for sigma, settings, seed in others:
-        fig1.kept(pictures(), sigma, settings, seed=seed, device=torch.device("cpu"))
-    assert trained == [0.02, 0.01, 0.01]
-    next(tmp_path.glob("cache/fig1-*.npy")).write_bytes(b"half of i")
-    for sigma, settings, seed in [(0.01, SMALL, 0), *others]:
-        fig1.kept(pictures(), sigma, settings, seed=seed, device=torch.device("cpu"))
-    assert len(trained) == 4
+    whole = fig1.train(pictures(), 0.01, SMALL)
+    made, again = (fig1.train(pictures(), 0.01, SMALL, kept=kept, track=told) for _ in range(2))
+    assert np.array_equal(made.curve, whole.curve)
+    assert np.array_equal(again.curve, whole.curve)
+    assert seen == ["fig1: sliced score matching, σ = 0.01"]
+    assert 0 < again.seconds == pytest.approx(made.seconds, abs=0.2)
+
+
+def test_curves_are_told_apart() -> None:
+    """By all that changes them, and by nothing else."""
+    cpu, settings = torch.device("cpu"), replace(SMALL, last=1, sigmas=(1.0, 2.0))  # which do not matter to one curve
+    key = fig1.key_of(pictures(), 0.01, SMALL, seed=0, device=cpu)
+    assert fig1.key_of(pictures(), 0.01, settings, seed=0, device=cpu) == key
+    other = replace(pictures(), digest="1" * 64)
+    keys = [
+        fig1.key_of(pictures(), 0.02, SMALL, seed=0, device=cpu),
+        fig1.key_of(pictures(), 0.01, SMALL, seed=1, device=cpu),
+        fig1.key_of(pictures(), 0.01, replace(SMALL, batch_size=2), seed=0, device=cpu),
+        fig1.key_of(pictures(), 0.01, replace(SMALL, iterations=5), seed=0, device=cpu),
+        fig1.key_of(other, 0.01, SMALL, seed=0, device=cpu),
+    ]
+    assert len({key, *keys}) == 6
 
 
 @pytest.mark.parametrize("change", ["none", "damage", "seed"])
 def test_what_is_interrupted_goes_on(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if it had not been; where the file is damaged, or another's, from the start."""
     seed = 3 if change == "seed" else 0
-    settings, part, seen = replace(SMALL, iterations=12), tmp_path / "new" / "part.safetensors", list[str]()
-    whole = fig1.train(pictures(), 0.01, settings, seed=seed)
+    settings, kept, seen = replace(SMALL, iterations=12), tmp_path / "new" / "kept.safetensors", list[str]()
+    whole = fig1.train(pictures(), 0.01, settings, seed=seed).curve
     monkeypatch.setattr(fig1, "SECONDS", -1.0)
 
     def stopping(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
@@ -196,16 +200,17 @@ def test_what_is_interrupted_goes_on(change: str, tmp_path: Path, monkeypatch: p
             yield item
 
     with pytest.raises(KeyboardInterrupt):
-        fig1.train(pictures(), 0.01, settings, part=part, track=stopping)
+        fig1.train(pictures(), 0.01, settings, kept=kept, track=stopping)
     if change == "damage":
-        part.write_bytes(b"half of i")
+        kept.write_bytes(b"half of i")
 
     def told(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
         seen.append(f"{what}: {total}")
         return iter(items)
 
     with pytest.warns(UserWarning, match="begins anew") if change == "damage" else nullcontext():
-        assert np.array_equal(fig1.train(pictures(), 0.01, settings, seed=seed, part=part, track=told), whole)
+        curve = fig1.train(pictures(), 0.01, settings, seed=seed, kept=kept, track=told).curve
+    assert np.array_equal(curve, whole)
     end = ", from iteration 7 on: 5" if change == "none" else ": 12"
     assert seen == [f"fig1: sliced score matching, σ = 0.01{end}"]
 
@@ -216,8 +221,8 @@ def test_a_disk_that_takes_nothing_is_told_and_the_curve_comes_all_the_same(
     monkeypatch.setattr(fig1, "SECONDS", -1.0)
     (tmp_path / "file").write_bytes(b"")
     with pytest.warns(UserWarning, match="how far fig1 has come is not kept"):
-        curve = fig1.train(pictures(), 0.01, SMALL, part=tmp_path / "file" / "part.safetensors")
-    assert np.array_equal(curve, fig1.train(pictures(), 0.01, SMALL))
+        made = fig1.train(pictures(), 0.01, SMALL, kept=tmp_path / "file" / "kept.safetensors")
+    assert np.array_equal(made.curve, fig1.train(pictures(), 0.01, SMALL).curve)
 
 
 def test_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +236,9 @@ def test_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(numbers["spread"]) == set(numbers["curves"]) == {"0", "0.01"}
     assert all(told["iterations"] == 2 for told in numbers["spread"].values())
     assert all(len(curve) == 4 for curve in numbers["curves"].values())
-    curve = fig1.train(pictures(), 0.01, SMALL)
+    assert len(list((tmp_path / "store" / "cache").glob("fig1-*.safetensors"))) == 2
+    assert numbers["seconds"] >= 0
+    curve = fig1.train(pictures(), 0.01, SMALL).curve
     assert numbers["curves"]["0.01"] == pytest.approx(curve.tolist(), abs=1e-3)
     with Image.open(result.picture) as picture:
         assert picture.width >= 1000

@@ -56,15 +56,15 @@ def test_figure_1s_recorded_training_is_the_plain_one() -> None:
     images = data.Images(pixels, "noise", "0" * 64)
     settings = fig1.Settings(iterations=6, batch_size=8, filters=(8, 8, 8, 16, 16))
     for sigma in (0.0, 0.01):
-        here, there = (fig1.train(images, sigma, settings, device=torch.device(name)) for name in ("cpu", "cuda"))
+        here, there = (fig1.train(images, sigma, settings, device=torch.device(name)).curve for name in ("cpu", "cuda"))
         np.testing.assert_allclose(there, here, rtol=1e-2, atol=0.05)
 
 
 def test_figure_1_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-    images, cuda, part = data.Images(pixels, "noise", "0" * 64), torch.device("cuda"), tmp_path / "part.safetensors"
+    images, cuda, kept = data.Images(pixels, "noise", "0" * 64), torch.device("cuda"), tmp_path / "kept.safetensors"
     settings = fig1.Settings(iterations=6, batch_size=8, filters=(8, 8, 8, 16, 16))
-    whole, done = fig1.train(images, 0.01, settings, device=cuda), list[int]()
+    whole, done = fig1.train(images, 0.01, settings, device=cuda).curve, list[int]()
     monkeypatch.setattr(fig1, "SECONDS", -1.0)
 
     def first_three(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
@@ -72,7 +72,7 @@ def test_figure_1_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
         return islice(items, 3)
 
     for expected in (3, 6):
-        curve = fig1.train(images, 0.01, settings, device=cuda, part=part, track=first_three)
+        curve = fig1.train(images, 0.01, settings, device=cuda, kept=kept, track=first_three).curve
         np.testing.assert_allclose(curve, whole[:expected], rtol=1e-3, atol=5e-3)
     assert done == [6, 3]
 
@@ -84,7 +84,7 @@ def test_figure_1_as_it_is_made_is_near_to_float32() -> None:
     curves = []
     for allowed in (False, True):
         torch.backends.cudnn.allow_tf32 = allowed
-        curves.append(fig1.train(images, 0.01, settings, device=torch.device("cuda")))
+        curves.append(fig1.train(images, 0.01, settings, device=torch.device("cuda")).curve)
     np.testing.assert_allclose(curves[1], curves[0], rtol=5e-2, atol=0.5)
 
 

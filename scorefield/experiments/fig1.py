@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +24,6 @@ from scorefield.checkpoint import read, write
 from scorefield.distributed import Group, device_name, pick_device
 from scorefield.experiments.output import Result, new_figure, save
 from scorefield.fast import RecordedUpdate, fast_form
-from scorefield.images import save_npy
 from scorefield.networks import ResNet
 from scorefield.noise import SampleNoise
 from scorefield.objectives import sliced
@@ -45,6 +43,13 @@ VERSION = 2
 SECONDS = 30.0
 """Between two times that a training which may be interrupted is written to the disk."""
 TITLES = {0.0: "images as they are", 0.01: "images + N(0, 0.0001)"}
+
+
+class Trained(NamedTuple):
+    """A curve, and the seconds that it took, in all."""
+
+    curve: Curve
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -70,19 +75,19 @@ def train(
     *,
     seed: int = 0,
     device: torch.device | None = None,
-    part: Path | None = None,
+    kept: Path | None = None,
     track: Track[Any] = silent,
-) -> Curve:
+) -> Trained:
     """The sliced score matching loss (Eq. 3) at each iteration, on images with noise of that σ.
 
-    It goes on from what lies in `part`, and writes there now and then how far it has come. On a CPU it goes on as if it
-    had not been interrupted; on a GPU, whose sums have no fixed order, nearly so.
+    It goes on from what lies in the file `kept`, and writes there now and then how far it has come, and all of it in
+    the end. On a CPU it goes on as if it had not been interrupted; on a GPU, whose sums have no fixed order, nearly so.
     """
     device = device or torch.device("cpu")
     network = _network(images.shape[0], settings, seed=seed, device=device)
     state, form = TrainingState(network, _optimizer(network, settings)), fast_form(network)
-    key = _key(images, sigma, settings, seed=seed, device=device)
-    done = [] if part is None else _resumed(state, part, key)
+    key = key_of(images, sigma, settings, seed=seed, device=device)
+    done, before = ([], 0.0) if kept is None else _resumed(state, kept, key)
     std, cuda, start = torch.tensor(sigma, device=device), device.type == "cuda", state.step
 
     def losses(pixels: Tensor, noise: SampleNoise) -> tuple[Tensor, Tensor]:
@@ -97,13 +102,15 @@ def train(
     updates = fit(state, batch, step, steps=settings.iterations, learning_rate=settings.learning_rate)
     words = f"fig1: sliced score matching, σ = {sigma:g}" + (f", from iteration {start:,} on" if start else "")
     with chosen_kernels(device, deterministic=False):
-        saved = time.monotonic()
-        for update in track(updates, words, settings.iterations - start):
+        began = saved = time.monotonic()
+        for update in track(updates, words, settings.iterations - start) if start < settings.iterations else ():
             done.append(update.losses.mean())
-            if part is not None and time.monotonic() - saved > SECONDS:
-                _keep(state, done, part, key)
+            now, ends = time.monotonic(), update.step == settings.iterations
+            if kept is not None and (ends or now - saved > SECONDS):
+                _keep(state, done, kept, {"key": key, "seconds": f"{before + now - began:.1f}"})
                 saved = time.monotonic()
-    return torch.stack(done).double().cpu().numpy()
+    curve = torch.stack(done).double().cpu().numpy()
+    return Trained(curve, before + time.monotonic() - began)
 
 
 def _network(channels: int, settings: Settings, *, seed: int, device: torch.device) -> ResNet:
@@ -120,65 +127,47 @@ def _optimizer(network: ResNet, settings: Settings) -> torch.optim.Optimizer:
     return torch.optim.Adam(network.parameters(), lr=given, fused=cuda, capturable=cuda)
 
 
-def _key(images: data.Images, sigma: float, settings: Settings, *, seed: int, device: torch.device) -> str:
+def key_of(images: data.Images, sigma: float, settings: Settings, *, seed: int, device: torch.device) -> str:
     """Of curves that are the same, but for rounding."""
     alike = replace(settings, sigmas=(sigma,), last=0)
     key = repr((VERSION, images.digest, astuple(alike), seed, device_name(device), _precision(device)))
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _keep(state: TrainingState, done: list[Tensor], path: Path, key: str) -> None:
+def _keep(state: TrainingState, done: list[Tensor], path: Path, facts: dict[str, str]) -> None:
     weights = {f"raw/{name}": value for name, value in state.network.state_dict().items()}
     moments = {f"moments/{name}": value for name, value in optimizer_tensors(state.optimizer).items()}
     try:
-        write(path, {**weights, **moments, "losses": torch.stack(done)}, {"key": key})
+        write(path, {**weights, **moments, "losses": torch.stack(done)}, facts)
     except OSError as error:
         warnings.warn(f"how far fig1 has come is not kept: {error}", stacklevel=2)
 
 
-def _resumed(state: TrainingState, path: Path, key: str) -> list[Tensor]:
-    """The losses so far, and the state as it was then. Of what is not there, damaged or another's, there are none."""
+def _resumed(state: TrainingState, path: Path, key: str) -> tuple[list[Tensor], float]:
+    """The losses so far, the seconds that they took, and the state as it was then. Of what is not there, damaged or
+    another's, there are none."""
     try:
         tensors, metadata = read(path)
     except FileNotFoundError:
-        return []
+        return [], 0.0
     except ValueError as error:
         warnings.warn(f"fig1 begins anew: {error}", stacklevel=2)
-        return []
+        return [], 0.0
     if metadata.get("key") != key:
-        return []
+        return [], 0.0
     done = list(tensors["losses"].to(next(state.network.parameters()).device))
     moments = {name.removeprefix("moments/"): t for name, t in tensors.items() if name.startswith("moments/")}
     restore_state(state, tensors, moments, step=len(done))
-    return done
+    return done, float(metadata["seconds"])
 
 
-def kept(
-    images: data.Images,
-    sigma: float,
-    settings: Settings,
-    *,
-    seed: int,
-    device: torch.device,
-    track: Track[Any] = silent,
-) -> Curve:
-    """The same, found on the disk where it was trained before, wholly or in part: what is interrupted goes on."""
-    key = _key(images, sigma, settings, seed=seed, device=device)
-    path = data.folder_of("cache") / f"fig1-{key[:24]}.npy"
-    part = path.with_suffix(".safetensors")
-    with suppress(OSError, ValueError, EOFError):
-        curve: Curve = np.load(path)
-        if curve.shape == (settings.iterations,):
-            part.unlink(missing_ok=True)
-            return curve
-    curve = train(images, sigma, settings, seed=seed, device=device, part=part, track=track)
-    try:
-        save_npy(path, curve)
-    except OSError as error:
-        warnings.warn(f"the curve is not kept: {error}", stacklevel=2)
-    else:
-        part.unlink(missing_ok=True)
-    return curve
+def _once(
+    images: data.Images, sigma: float, settings: Settings, *, seed: int, device: torch.device, track: Track[Any]
+) -> Trained:
+    """The same, kept on the disk: what is interrupted goes on, and what is done is not done again."""
+    key = key_of(images, sigma, settings, seed=seed, device=device)
+    kept = data.folder_of("cache") / f"fig1-{key[:24]}.safetensors"
+    return train(images, sigma, settings, seed=seed, device=device, kept=kept, track=track)
 
 
 def _precision(device: torch.device) -> str:
@@ -220,7 +209,8 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[Any] = s
     new_figure(1, 1)  # fails at once where matplotlib is missing
     device = pick_device("auto")
     images = data.load("cifar10", track=track)
-    curves = [kept(images, s, settings, seed=seed, device=device, track=track) for s in settings.sigmas]
+    made = [_once(images, sigma, settings, seed=seed, device=device, track=track) for sigma in settings.sigmas]
+    curves = [each.curve for each in made]
     spreads = [spread(curve, settings.last) for curve in curves]
     size = max(1, settings.iterations // 500)
     numbers = {
@@ -232,6 +222,7 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[Any] = s
         "curves_are": f"means of {size} iterations",
         "seed": seed,
         "quick": quick,
+        "seconds": round(sum(each.seconds for each in made), 1),
         "machine": device_name(device),
         "precision": _precision(device),
         "settings": asdict(settings),

@@ -211,7 +211,7 @@ def figure_caption(name: str, numbers: dict[str, Any]) -> str:
     """What is to be said below a figure that is not about an image model."""
     if name == "fig1":
         ends = [_end(sigma, told) for sigma, told in numbers["spread"].items()]
-        return f"{'; '.join(ends)}; on {numbers['machine']}, {numbers['precision']}"
+        return f"{'; '.join(ends)}; in {numbers['precision']}"
     if name == "fig2":
         near, far = numbers["relative_error_near"], numbers["relative_error_far"]
         return f"relative error {near:.2f} {numbers['near']}, {far:.2f} {numbers['far']}"

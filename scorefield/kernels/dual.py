@@ -1,9 +1,9 @@
 """The ELU of values with their derivatives along a direction, after a sum and a bias, in one pass.
 
-A tensor holds B values x and after them their B derivatives ẋ. With b another such tensor, or none, and a bias of the
-values:
+A tensor holds B values x and after them their B derivatives ẋ. With m, ṁ another such tensor, or none, and a bias b of
+the values alone:
 
-    y = x + bx + bias,  ẏ = ẋ + ḃx,  z = ELU(y),  ż = ELU'(y) ẏ,  ELU' = 1 where y > 0, else eʸ
+    y = x + m + b,  ẏ = ẋ + ṁ,  z = ELU(y),  ż = ELU'(y) ẏ,  ELU' = 1 where y > 0, else eʸ
 
 Backwards, from dy, dẏ that come to the sum by other ways, and dz, dż, with ELU" = 0 where y > 0, else eʸ:
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scorefield.inception import ARCHIVE, EPSILON, PORT, Inception, fill, load_inception, resized
+from scorefield.inception import ARCHIVE, EPSILON, PORT, Inception, by_size, fill, load_inception, resized
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,20 @@ def test_normalisation_is_folded_into_the_convolution() -> None:
 def test_the_number_of_weights() -> None:
     """21,785,568 as published, of which 17,216 scales are folded away."""
     assert sum(p.numel() for p in Inception().parameters()) == 21_785_568 - 17_216
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 9])
+def test_batches_of_one_size(n: int) -> None:
+    """Whatever comes, the work sees four rows; the zeros that fill them up come to nothing."""
+    seen: list[int] = []
+
+    def work(x: torch.Tensor) -> torch.Tensor:
+        seen.append(len(x))
+        return x.flatten(1).sum(1, keepdim=True) + 1
+
+    x = torch.arange(n * 6, dtype=torch.uint8).reshape(n, 2, 3)
+    assert torch.equal(by_size(work, x, 4), x.flatten(1).sum(1, keepdim=True) + 1)
+    assert seen == [4] * -(-n // 4)
 
 
 def test_grey_images_are_three_equal_channels() -> None:

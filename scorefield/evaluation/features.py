@@ -12,6 +12,7 @@ from torch import Tensor
 
 from scorefield.data.images import Pixels
 from scorefield.distributed import Group
+from scorefield.inception import AT_ONCE
 from scorefield.metrics import ClassScore, Statistics
 from scorefield.progress import Track, silent
 
@@ -70,7 +71,7 @@ def measured(
     by one process.
     """
     mine = group.share(n) if piece is None else piece
-    size = batch_size or (256 if group.device.type == "cuda" else 32)
+    size = batch_size or (AT_ONCE if group.device.type == "cuda" else 32)
     places = places_of(n)
     statistics: Statistics | None = None
     classes = ClassScore.empty(n, len(network.classes), device=group.device) if network.classes is not None else None

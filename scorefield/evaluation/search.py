@@ -11,6 +11,7 @@ from torch import Tensor
 
 from scorefield.data.images import Pixels
 from scorefield.evaluation.features import Rows
+from scorefield.inception import AT_ONCE
 from scorefield.metrics import Neighbors, nearest
 from scorefield.progress import Track, silent
 
@@ -39,11 +40,11 @@ def search(
     `images`: one or more sets of them, which may differ in size where `embed` takes that. `block`: training images
     that are looked at together; None: few where they take long.
     """
-    slow = embed is not in_pixels
-    block = block or (100 if slow and torch.device(device).type == "cpu" else 1000)
+    slow, cpu = embed is not in_pixels, torch.device(device).type == "cpu"
+    block, size = block or (100 if slow and cpu else 4 * AT_ONCE), 100 if cpu else AT_ONCE
 
     def embedded(pixels: Pixels, what: str = "") -> Tensor:
-        parts = [pixels[first : first + 100] for first in range(0, len(pixels), 100)]
+        parts = [pixels[first : first + size] for first in range(0, len(pixels), size)]
         told = track(parts, what, len(parts)) if slow and what else iter(parts)
         return torch.cat([embed(torch.as_tensor(np.array(part)).to(device)) for part in told])
 

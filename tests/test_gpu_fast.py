@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -13,13 +14,25 @@ from gpu import without_tf32 as without_tf32
 
 from scorefield.derivatives import either_mode, forward_mode
 from scorefield.fast import Recorded, RecordedUpdate, fast, fast_form
-from scorefield.networks import ResNet
+from scorefield.networks import RefineNet, ResNet
 from scorefield.networks.refinenet import CondInstanceNorm
 from scorefield.noise import SampleNoise
 from scorefield.recipes import Recipe, network_of
 from scorefield.training import TrainingState, descent, example_losses, fit, step_loss
 
+if TYPE_CHECKING:
+    from scorefield.networks.fused import Fused
+
 pytestmark = GPU
+
+
+def fused(network: RefineNet, dtype: torch.dtype = torch.float16) -> Fused:
+    """Which must not be the plain network, as it would be where the kernels are switched off."""
+    from scorefield.networks.fused import Fused
+
+    score = fast(network, dtype=dtype)
+    assert isinstance(score, Fused)
+    return score
 
 
 @pytest.mark.parametrize(("elu", "units"), [(True, (1.0, 1.0)), (True, (0.125, 0.25)), (False, (0.125, 1.0))])
@@ -139,12 +152,12 @@ def test_the_fused_network_is_the_network(size: tuple[int, int], dtype: torch.dt
     network = network_of(Recipe(width=32), channels=3).cuda()
     x = torch.rand(6, 3, *size, device="cuda", requires_grad=True)
     sigma = network.sigmas[[0, 2, 4, 6, 8, 9]]
-    plain, fused = network(x, sigma), fast(network, dtype=dtype)(x, sigma)
-    assert rel(fused, plain) < error
+    plain, found = network(x, sigma), fused(network, dtype)(x, sigma)
+    assert rel(found, plain) < error
     for size_of_gradient in (1.0, 1e-7, 1e7):
         weight = size_of_gradient * torch.randn_like(plain)
         wanted = [x, *network.parameters()]
-        grads = [torch.autograd.grad(y, wanted, weight, retain_graph=True) for y in (plain, fused)]
+        grads = [torch.autograd.grad(y, wanted, weight, retain_graph=True) for y in (plain, found)]
         assert rel(grads[1][0], grads[0][0]) < 4 * error
         one, other = (torch.cat([g.flatten() for g in each[1:]]) for each in grads)
         assert rel(other, one) < 2 * error
@@ -159,15 +172,15 @@ def test_the_fused_networks_residual_paths_may_pass_float16s_largest_number() ->
         weights["blocks.6.shortcut.weight"].mul_(3e5)
         network.blocks[7].register_forward_hook(lambda module, given, made: largest.append(made.abs().max().item()))
         x, sigma = torch.rand(4, 1, 28, 28, device="cuda"), network.sigmas[[0, 3, 6, 9]]
-        assert rel(fast(network, dtype=torch.float16)(x, sigma), network(x, sigma)) < 0.005
+        assert rel(fused(network)(x, sigma), network(x, sigma)) < 0.005
         assert 65_504 < largest[0] < 4_000_000
         weights["blocks.6.conv1.weight"][0, 0, 0, 0] = float("nan")
-        assert fast(network, dtype=torch.float16)(x, sigma).isnan().all()
+        assert fused(network)(x, sigma).isnan().all()
 
 
 def test_a_recorded_score_serves_any_number_of_images() -> None:
     network = network_of(Recipe(width=16), channels=1).cuda()
-    score = fast(network, dtype=torch.float16)
+    score = fused(network)
     recorded = Recorded(network, (1, 28, 28), size=8, dtype=torch.float16)
     x = torch.rand(21, 1, 28, 28, device="cuda")
     for n, sigma in ((8, network.sigmas[0]), (3, network.sigmas[9]), (21, network.sigmas[[0, 5, 9] * 7])):
@@ -181,14 +194,14 @@ def test_a_recorded_update_without_a_finite_gradient_is_left_out() -> None:
     network = network_of(Recipe(width=16), channels=1).cuda()
     rate = torch.tensor(1e-3, device="cuda")
     state = TrainingState(network, torch.optim.Adam(network.parameters(), lr=rate, fused=True, capturable=True))
-    score, good = fast(network), torch.ones((), device="cuda")
+    score, good = fused(network), torch.ones((), device="cuda")
     plain = example_losses(score, network.sigmas)
 
     def losses(pixels: torch.Tensor, noise: SampleNoise) -> tuple[torch.Tensor, torch.Tensor]:
         each, levels = plain(pixels, noise)
         return each + (good + 0 * each).sqrt(), levels  # of 0, a finite number, with a derivative of 0 · ∞
 
-    step = RecordedUpdate(losses, state, seed=1, clip=1.0, bad=score.bad)  # type: ignore[attr-defined]
+    step = RecordedUpdate(losses, state, seed=1, clip=1.0, bad=score.bad)
     pixels = torch.randint(0, 256, (4, 28, 28, 1), dtype=torch.uint8, device="cuda")
     for value, many in ((1, 2), (0, 1), (1, 1), (0, 12)):
         good.fill_(value)
@@ -212,7 +225,7 @@ def test_a_recorded_update_is_the_update(clip: float) -> None:
         rate = torch.tensor(1e-3, device="cuda")
         optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=True, capturable=True)
         state = TrainingState(network, optimizer)
-        losses = example_losses(fast(network), network.sigmas)
+        losses = example_losses(fused(network), network.sigmas)
         plain = descent(state, step_loss(losses, seed=1), clip=clip)
         step = RecordedUpdate(losses, state, seed=1, clip=clip) if recorded else plain
         generator = torch.Generator().manual_seed(0)

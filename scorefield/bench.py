@@ -21,7 +21,7 @@ from scorefield.fast import RecordedUpdate, fast, for_sampling
 from scorefield.networks import RefineNet
 from scorefield.recipes import RECIPES, Recipe, network_of
 from scorefield.score import Score
-from scorefield.training import Descent, TrainingState, descent, example_losses, step_loss
+from scorefield.training import Descent, TrainingState, adam, descent, example_losses, step_loss
 
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 
@@ -65,9 +65,7 @@ def training(
     """Milliseconds of an update, seconds until the first is done, and the most memory it takes."""
     network = new_network(recipe, shape, path, device)
     cuda = device.type == "cuda"
-    rate = torch.tensor(1e-3, device=device) if cuda else 1e-3
-    optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=cuda, capturable=cuda)
-    state = TrainingState(network, optimizer)
+    state = TrainingState(network, adam(network, recipe.learning_rate))
     quick = path == "fast" and kernels.usable(network.sigmas)
     losses = example_losses(fast(network) if quick else network, network.sigmas, flip=recipe.flip)
     update: Descent = (

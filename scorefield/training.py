@@ -48,6 +48,14 @@ class TrainingState:
     step: int = 0
 
 
+def adam(network: nn.Module, learning_rate: float) -> torch.optim.Adam:
+    """The paper's optimizer; on a GPU in a form that can be recorded, for which the learning rate lies there too."""
+    device = next(network.parameters()).device
+    cuda = device.type == "cuda"
+    rate = torch.tensor(learning_rate, device=device) if cuda else learning_rate
+    return torch.optim.Adam(network.parameters(), lr=rate, fused=cuda, capturable=cuda)
+
+
 def example_losses(
     score: Score,
     sigmas: Tensor,

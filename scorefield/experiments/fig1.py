@@ -30,7 +30,7 @@ from scorefield.objectives import sliced
 from scorefield.progress import Track, silent
 from scorefield.runs.folder import optimizer_tensors, restore_state
 from scorefield.runs.train import batches, chosen_kernels
-from scorefield.training import Descent, TrainingState, descent, fit, prepared, step_loss
+from scorefield.training import Descent, TrainingState, adam, descent, fit, prepared, step_loss
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +85,7 @@ def train(
     """
     device = device or torch.device("cpu")
     network = _network(images.shape[0], settings, seed=seed, device=device)
-    state, form = TrainingState(network, _optimizer(network, settings)), fast_form(network)
+    state, form = TrainingState(network, adam(network, settings.learning_rate)), fast_form(network)
     key = key_of(images, sigma, settings, seed=seed, device=device)
     done, before = ([], 0.0) if kept is None else _resumed(state, kept, key)
     std, cuda, start = torch.tensor(sigma, device=device), device.type == "cuda", state.step
@@ -118,13 +118,6 @@ def _network(channels: int, settings: Settings, *, seed: int, device: torch.devi
         torch.manual_seed(seed)
         network = ResNet(channels=channels, filters=settings.filters)
     return network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-def _optimizer(network: ResNet, settings: Settings) -> torch.optim.Optimizer:
-    device = network.end.weight.device
-    cuda, rate = device.type == "cuda", settings.learning_rate
-    given = torch.tensor(rate, device=device) if cuda else rate
-    return torch.optim.Adam(network.parameters(), lr=given, fused=cuda, capturable=cuda)
 
 
 def key_of(images: data.Images, sigma: float, settings: Settings, *, seed: int, device: torch.device) -> str:

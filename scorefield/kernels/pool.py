@@ -97,54 +97,39 @@ def _resize(x_ptr, out_ptr, W, C, factor, LARGER: tl.constexpr, BLOCK: tl.conste
         tl.store(out_ptr + place, (total * factor).to(out_ptr.dtype.element_ty), mask=mask)
 
 
-def _smaller(x: Tensor, factor: float) -> Tensor:
-    x = x.contiguous(memory_format=torch.channels_last)
-    b, c, height, width = x.shape
-    size, grid = (b, c, height // 2, width // 2), (b * height // 2, triton.cdiv(width // 2 * c, 512))
-    out = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    _resize[grid](x, out, width // 2, c, factor, LARGER=False, BLOCK=512)
-    return out
+class _Resized(torch.autograd.Function):
+    """Each way is the other's transpose, with the same factor."""
 
-
-def _larger(x: Tensor, factor: float) -> Tensor:
-    x = x.contiguous(memory_format=torch.channels_last)
-    b, c, height, width = x.shape
-    size, grid = (b, c, 2 * height, 2 * width), (b * height, triton.cdiv(width * c, 512))
-    out = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    _resize[grid](x, out, width, c, factor, LARGER=True, BLOCK=512)
-    return out
-
-
-class _Halve(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
-        return _smaller(x, 0.25)
+    def forward(ctx: Any, x: Tensor, factor: float, larger: bool) -> Tensor:  # noqa: ANN401
+        ctx.factor, ctx.larger = factor, larger
+        return _resized(x, factor, larger)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ANN401
-        return _larger(grad, 0.25)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        return _resized(grad, ctx.factor, not ctx.larger), None, None
 
 
-class _Double(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
-        return _larger(x, 1.0)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ANN401
-        return _smaller(grad, 1.0)
+def _resized(x: Tensor, factor: float, larger: bool) -> Tensor:
+    x = x.contiguous(memory_format=torch.channels_last)
+    b, c, height, width = x.shape
+    size = (b, c, 2 * height, 2 * width) if larger else (b, c, height // 2, width // 2)
+    rows, columns = (height, width) if larger else size[2:]
+    out = torch.empty(size, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    grid = (b * rows, triton.cdiv(columns * c, 512))
+    _resize[grid](x, out, columns, c, factor, LARGER=larger, BLOCK=512)
+    return out
 
 
 def halve(x: Tensor) -> Tensor:
     """F.avg_pool2d(x, 2) of an even height and width, channels-last."""
-    return _Halve.apply(x)
+    return _Resized.apply(x, 0.25, False)
 
 
 def double(x: Tensor) -> Tensor:
     """F.interpolate(x, scale_factor=2), each pixel four times, channels-last."""
-    return _Double.apply(x)
+    return _Resized.apply(x, 1.0, True)
 
 
 def pool(x: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from scorefield.runs.folder import CURE, Run, Say, check_folder, locked, write_r
 from scorefield.runs.losses import Losses
 from scorefield.runs.stop import Stop
 from scorefield.score import Score
-from scorefield.training import Batch, Descent, TrainingState, Update, descent, example_losses, fit, step_loss
+from scorefield.training import Batch, Descent, TrainingState, Update, adam, descent, example_losses, fit, step_loss
 
 
 def train(
@@ -95,14 +95,11 @@ def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[obj
     channels, height, width = images.shape
     say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}")
     network = network_of(recipe, channels=channels).to(group.device)
-    cuda = group.device.type == "cuda"
-    rate = torch.tensor(recipe.learning_rate, device=group.device) if cuda else recipe.learning_rate
-    optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=cuda, capturable=cuda)
     average = {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None
     facts = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
     facts["machine"] = device_name(group.device)
     kept = torch.tensor(held_out.pixels).to(group.device) if held_out is not None else None
-    state = TrainingState(network, optimizer, average)
+    state = TrainingState(network, adam(network, recipe.learning_rate), average)
     return Run(recipe, out, group, state, network, (channels, height, width), facts, kept, say), images
 
 

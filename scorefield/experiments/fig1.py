@@ -102,15 +102,15 @@ def train(
     updates = fit(state, batch, step, steps=settings.iterations, learning_rate=settings.learning_rate)
     words = f"fig1: sliced score matching, σ = {sigma:g}" + (f", from iteration {start:,} on" if start else "")
     with chosen_kernels(device, deterministic=False):
-        began = saved = time.monotonic()
+        began = saved = now = time.monotonic()
         for update in track(updates, words, settings.iterations - start) if start < settings.iterations else ():
             done.append(update.losses.mean())
             now, ends = time.monotonic(), update.step == settings.iterations
             if kept is not None and (ends or now - saved > SECONDS):
-                _keep(state, done, kept, {"key": key, "seconds": f"{before + now - began:.1f}"})
+                _keep(state, done, kept, {"key": key, "seconds": f"{before + now - began:.3f}"})
                 saved = time.monotonic()
     curve = torch.stack(done).double().cpu().numpy()
-    return Trained(curve, before + time.monotonic() - began)
+    return Trained(curve, before + now - began)
 
 
 def _network(channels: int, settings: Settings, *, seed: int, device: torch.device) -> ResNet:

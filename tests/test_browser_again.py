@@ -102,6 +102,12 @@ def test_models_that_come_later_can_be_chosen(page: Any, address: str) -> None:
     assert page.input_value("#sample [name=model]") == chosen
 
 
+def test_a_file_is_not_called_a_run(page: Any, address: str) -> None:
+    page.goto(address)
+    page.wait_for_selector("#sample [name=model] option", state="attached")
+    assert page.locator("#sample [name=model] option").all_text_contents() == ["first (run)", "large", "mnist-small"]
+
+
 def test_the_focus_goes_from_draw_to_stop_and_back(page: Any, address: str) -> None:
     page.goto(address)
     page.fill("#sample [name=steps]", "100")

@@ -179,6 +179,19 @@ def test_a_file_that_misses_its_place_does_not_take_the_page_away(page: Any, add
         assert not page.evaluate(f"document.querySelector('.top').dispatchEvent({event})")  # that is: prevented
 
 
+def test_on_a_phone_what_was_given_stands_with_its_completions(page: Any, address: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_easel(page, address)
+    page.click("#inpaint [data-preset=left]")
+    draw(page, "inpaint")
+    tops = [page.locator(f"#inpaint {each}").bounding_box()["y"] for each in (".primary", ".given", ".film")]
+    assert tops == sorted(tops)
+    lines = """code => [...code.children].map((word) => [word.textContent, word.getClientRects().length])"""
+    words = page.eval_on_selector("#inpaint .command code", lines)
+    assert " ".join(word for word, _ in words) == page.text_content("#inpaint .command code")
+    assert {rows for _, rows in words} == {1}  # no option is cut in two at its hyphen
+
+
 def test_what_was_given_stands_beside_its_completions(page: Any, address: str) -> None:
     open_easel(page, address)
     page.click("#inpaint [data-preset=left]")

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import io
+from base64 import b64decode
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from web_browser import RECIPE, RUN, until
+from PIL import Image
+from web_browser import GREY, RECIPE, RUN, SIZE, until
 from web_browser import address as address
 from web_browser import browser as browser
 from web_browser import page as page
@@ -54,6 +57,14 @@ def test_modes_are_dragged_and_both_walks_are_run(page: Any, address: str) -> No
     assert page.text_content("#understand .panels figure:last-of-type .sigma") == "σ = 20"
 
 
+def test_a_seed_is_seen_to_its_last_digit(page: Any, address: str) -> None:
+    for width in (1400, 1100, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto(f"{address}/#/understand")
+        page.fill("#understand [name=seed]", "999999")
+        assert page.eval_on_selector("#understand [name=seed]", "seed => seed.scrollWidth <= seed.clientWidth")
+
+
 def test_modes_come_and_go(page: Any, address: str) -> None:
     page.goto(f"{address}/#/understand")
     page.wait_for_selector("#understand .handle")
@@ -88,9 +99,55 @@ def test_a_run_is_watched(page: Any, address: str) -> None:
     assert page.locator("[data-chart=levels] path").count() == 2
     assert page.text_content("#monitor .when") == "At step 100, 2 of 2"
     page.fill("#monitor .samples input", "0")
-    assert page.get_attribute("#monitor .samples img", "src").endswith(f"/api/runs/{RUN}/samples/50.png")
+    page.wait_for_selector("#monitor .samples canvas[aria-label='Samples after step 50']")
     with page.expect_response(f"**/api/runs/{RUN}", timeout=6_000):  # asked again by itself
         pass
+
+
+def test_the_samples_of_a_run_lie_on_the_page_and_not_on_white_paper(page: Any, address: str) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{address}/#/monitor")
+    page.wait_for_selector("#monitor .samples canvas[aria-label='Samples after step 100']")
+    name, content = "#monitor .samples canvas", "canvas => canvas.toDataURL().split(',')[1]"
+    sheet = np.asarray(Image.open(io.BytesIO(b64decode(page.eval_on_selector(name, content)))).convert("RGBA"))
+    zoom, step = 5, SIZE + 2
+    wanted = np.zeros((2 * step - 2, 3 * step - 2, 4), np.uint8)  # five images in two rows, the rest transparent
+    for k in range(5):
+        top, left = k // 3 * step, k % 3 * step
+        wanted[top : top + SIZE, left : left + SIZE] = [GREY, GREY, GREY, 255]
+    assert (sheet == wanted.repeat(zoom, 0).repeat(zoom, 1)).all()
+    page.fill("#monitor .samples input", "0")  # a picture that is laid out otherwise is shown as it is
+    page.wait_for_selector("#monitor .samples canvas[aria-label='Samples after step 50']")
+    assert page.eval_on_selector(name, "canvas => [canvas.width, canvas.height]") == [30, 30]
+
+
+def test_samples_that_cannot_be_read_are_told_and_stay_told(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/monitor")
+    page.route(f"**/api/runs/{RUN}/samples/50.png", lambda route: route.fulfill(body=b"no", content_type="image/png"))
+    page.wait_for_selector("#monitor .samples canvas")
+    page.fill("#monitor .samples input", "0")
+    until(page, "document.querySelector('#monitor .when').textContent === 'This picture is damaged.'")
+    with page.expect_response(f"**/api/runs/{RUN}", timeout=6_000):
+        pass
+    page.wait_for_timeout(100)
+    assert page.text_content("#monitor .when") == "This picture is damaged."
+    assert page.is_hidden("#monitor .samples canvas")
+    page.fill("#monitor .samples input", "1")
+    page.wait_for_selector("#monitor .samples canvas")
+    assert page.text_content("#monitor .when") == "At step 100, 2 of 2"
+
+
+def test_a_run_that_draws_no_samples_says_so(page: Any, address: str) -> None:
+    log = {"columns": ["step", "loss", "loss_1", "images_per_second"], "rows": [[20, 3, 4, 15000], [40, 2, 3, 16031]]}
+    run = {"name": RUN, "step": 40, "steps": 200, "state": "stopped", "log": log, "samples": [], "seconds": 1}
+    answer = {**run, "recipe": {**asdict(RECIPE), "previews": 0}, "held_out": {}, "images_per_second": 16031}
+    page.route(f"**/api/runs/{RUN}", lambda route: route.fulfill(json=answer))
+    page.goto(f"{address}/#/monitor")
+    until(page, "document.querySelector('#monitor .when').textContent.startsWith('This run draws none')")
+    assert page.is_hidden("#monitor .samples input")
+    speed = page.text_content("#monitor [data-chart=speed]")  # thousands are set off, as in the tiles
+    assert "15,000" in speed
+    assert "16,000" in speed
 
 
 def test_without_a_run_it_is_said_how_to_give_one(page: Any, address: str) -> None:

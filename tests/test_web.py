@@ -47,7 +47,7 @@ def test_models_are_described_without_being_loaded(live: Live) -> None:
     assert tiny["sigmas"] == model.sigmas.tolist()
     assert tiny["parameters"] == sum(p.numel() for p in model.network.parameters())
     assert (tiny["steps"], tiny["step_size"], tiny["trained"]) == (3, 1e-5, 1234)
-    assert (tiny["kind"], found["coloured"]["kind"]) == ("shipped", "run")
+    assert (tiny["kind"], found["coloured"]["kind"]) == ("shipped", "file")
     assert tiny["data"] == "dots"  # and not where they lie on this machine
     assert "9" in tiny["examples"]
     assert found["coloured"]["examples"] == []

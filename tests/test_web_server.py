@@ -53,6 +53,7 @@ def test_the_monitor_shows_a_run(live: Live, folder: Path) -> None:
     assert [row[0] for row in found["held_out"]["rows"]] == [3, 6]
     assert found["seconds"] == log["rows"][-1][log["columns"].index("seconds")]
     assert found["images_per_second"] == log["rows"][-1][log["columns"].index("images_per_second")]
+    assert found["shape"] == [1, 5, 6]
     assert found["recipe"]["width"] == 2
     assert found["recipe"]["data"] == "dots.npy"  # and not where they lie on this machine
     assert [each["step"] for each in found["samples"]] == [2, 4, 6]

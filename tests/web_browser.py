@@ -21,6 +21,7 @@ from PIL import Image
 
 from scorefield import shipped
 from scorefield.checkpoint import save_model
+from scorefield.images import grid, save_png
 from scorefield.recipes import Recipe, network_of
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
@@ -33,9 +34,13 @@ from scorefield.web.server import Server, application, bound  # noqa: E402
 
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 ARGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-RECIPE = Recipe(width=2, levels=3, sigma_max=0.5, step_size=2e-5, sample_steps=8, steps=200)
+RECIPE = Recipe(width=2, levels=3, sigma_max=0.5, step_size=2e-5, sample_steps=8, steps=200, previews=5)
 SIZE = 12
+LARGE = (40, 30)
+"""Width and height of another model's images: too many pixels for each to be large."""
 RUN = "first"
+GREY = 100
+"""Of all images that it has drawn at its last step."""
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +50,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     weights = network_of(RECIPE, channels=1).state_dict()
     for path in ("box/mnist-small.safetensors", f"{RUN}/checkpoints/model-00000100.safetensors"):
         save_model(folder / path, weights, None, recipe=RECIPE, shape=(1, SIZE, SIZE), step=100, facts={"data": "x"})
+    large = folder / "large.safetensors"
+    save_model(large, weights, None, recipe=RECIPE, shape=(1, *LARGE[::-1]), step=100, facts={"data": "x"})
     write_run(folder / RUN)
     with pytest.MonkeyPatch.context() as patch, bound("127.0.0.1", 0) as listening:
         patch.setattr(shipped, "FOLDERS", [folder / "box"])
         port = listening.getsockname()[1]
-        server = Server(application([str(folder / RUN)], port=port, device="cpu"))
+        server = Server(application([str(folder / RUN), str(large)], port=port, device="cpu"))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         while not server.started:
@@ -68,8 +75,9 @@ def write_run(folder: Path) -> None:
         rows = [[k, 3 / k, 4 / k, 3 / k, 2 / k, 1e-3, 500, k] for k in range(10, 110, 10)]
         csv.writer(file).writerows([names, *rows])
     (folder / "samples").mkdir()
-    for step in (50, 100):
-        Image.new("L", (30, 30), step).save(folder / "samples" / f"{step:08d}.png")
+    Image.new("L", (30, 30), 50).save(folder / "samples" / "00000050.png")
+    images = np.full((RECIPE.previews, SIZE, SIZE, 1), GREY, np.uint8)
+    save_png(folder / "samples" / "00000100.png", grid(images), zoom=5)
 
 
 @pytest.fixture(scope="module")

@@ -193,8 +193,10 @@ class Api:
         return JSONResponse({"runs": [*(_readable(monitor.summary, name, run) for name, run in found.items()), *later]})
 
     def run(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return JSONResponse(_readable(monitor.details, name, self._run(request)))
+        name, run = request.path_params["name"], self._run(request)
+        card = self.models.cards().get(name)
+        shape = card.shape if card else None  # of its images, once there is a model
+        return JSONResponse({**_readable(monitor.details, name, run), "shape": shape})
 
     def run_samples(self, request: Request) -> Response:
         files = {str(step): file for step, file in monitor.sample_files(self._run(request)).items()}

@@ -62,7 +62,7 @@ class Card:
             "parameters": self.parameters,
             "trained": self.trained,
             "data": self.data,
-            "kind": "shipped" if self.place.shipped else "run",
+            "kind": "shipped" if self.place.shipped else "run" if self.place.path.is_dir() else "file",
             "examples": self.examples,
         }
 

@@ -1,6 +1,7 @@
 // An easel: the image as the model sees it, and a hole painted on it pixel by pixel.
 
 import { colour, make, onTheme } from "./ui.js";
+import { View } from "./view.js";
 
 const PRESETS = {
   left: (x, y, w) => x < Math.floor(w / 2),
@@ -15,9 +16,10 @@ const PRESETS = {
 };
 
 export class Editor {
-  /** `onChange` is called after each change of the hole. */
-  constructor(canvas, { onChange, onTool }) {
-    Object.assign(this, { canvas, onChange, onTool, tool: "paint", size: 3, cursor: null, last: null, pointer: null });
+  /** `onChange` is called after each change of the hole, `onView` after each drawing. */
+  constructor(canvas, { onChange, onTool, onView }) {
+    Object.assign(this, { canvas, onChange, onTool, onView, tool: "paint", size: 3, cursor: null, last: null, pointer: null, dragged: null });
+    this.view = new View(canvas, { onChange: () => this.draw() });
     this.reset(28, 28);
     canvas.addEventListener("pointerdown", (event) => this.down(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
@@ -27,9 +29,8 @@ export class Editor {
     canvas.addEventListener("keydown", (event) => this.key(event));
     canvas.addEventListener("keyup", (event) => { if (event.key === " ") this.held = null; });
     canvas.addEventListener("blur", () => { this.held = null; });
-    canvas.addEventListener("focus", () => { if (canvas.matches(":focus-visible")) this.point(this.cursor ?? [Math.floor(this.width / 2), Math.floor(this.height / 2)].map((k) => k + 0.5)); });
+    canvas.addEventListener("focus", () => { if (canvas.matches(":focus-visible")) this.point(this.cursor ?? this.view.middle); });
     canvas.addEventListener("blur", () => this.point(null));
-    new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
     onTheme(() => this.draw());
   }
 
@@ -96,16 +97,11 @@ export class Editor {
     return new Promise((resolve) => canvas.toBlob(resolve));
   }
 
-  /** Where the event is, in the image's pixels. */
-  at(event) {
-    const box = this.canvas.getBoundingClientRect();
-    return [((event.clientX - box.left) / box.width) * this.width, ((event.clientY - box.top) / box.height) * this.height];
-  }
-
-  /** The brush's square around a place: its left, top, right and bottom pixel edges. */
+  /** The brush's square around a place: its left, top, right and bottom pixel edges. Nothing is painted out of sight. */
   square([x, y]) {
     const [left, top] = [Math.round(x - this.size / 2), Math.round(y - this.size / 2)];
-    return [Math.max(0, left), Math.max(0, top), Math.min(this.width, left + this.size), Math.min(this.height, top + this.size)];
+    const [least, highest, most, lowest] = this.view.edges;
+    return [Math.max(least, left), Math.max(highest, top), Math.min(most, left + this.size), Math.min(lowest, top + this.size)];
   }
 
   dab(place, value) {
@@ -122,9 +118,11 @@ export class Editor {
   down(event) {
     if (event.button !== 0 && event.button !== 2 && event.button !== 5) return;
     event.preventDefault();
-    if (this.pointer != null) { // a second finger: that is no stroke, and the first was none either
+    if (this.dragged) return;
+    if (this.pointer != null) { // a second finger: that is no stroke, and the first was none either; they move the image
       this.up({ pointerId: this.pointer });
       this.undo();
+      this.dragged = { pointerId: event.pointerId, clientX: event.clientX, clientY: event.clientY };
       return;
     }
     this.pointer = event.pointerId;
@@ -133,21 +131,26 @@ export class Editor {
     this.remember();
     const erase = this.tool === "erase" || event.button !== 0; // the right button, or the pen's other end
     this.value = erase ? 0 : 1;
-    this.last = this.at(event);
+    this.last = this.view.at(event);
     this.dab(this.last, this.value);
     this.cursor = this.last;
     this.changed();
   }
 
   move(event) {
+    if (event.pointerId === this.dragged?.pointerId) {
+      const { clientX, clientY } = event;
+      this.view.pan(this.dragged.clientX - clientX, this.dragged.clientY - clientY);
+      Object.assign(this.dragged, { clientX, clientY });
+    }
     if (!this.last) {
-      this.point(event.pointerType === "touch" ? null : this.at(event));
+      this.point(event.pointerType === "touch" ? null : this.view.at(event));
       return;
     }
     if (event.pointerId !== this.pointer) return;
     const events = event.getCoalescedEvents?.() ?? [];
     for (const each of events.length ? events : [event]) {
-      const place = this.at(each);
+      const place = this.view.at(each);
       this.stroke(this.last, place, this.value);
       this.last = place;
     }
@@ -156,6 +159,7 @@ export class Editor {
   }
 
   up({ pointerId }) {
+    if (pointerId === this.dragged?.pointerId) this.dragged = null;
     if (pointerId !== this.pointer) return;
     this.last = this.pointer = null;
     this.onChange?.(this);
@@ -168,7 +172,7 @@ export class Editor {
     const context = canvas.getContext("2d");
     context.imageSmoothingEnabled = false;
     if (this.image) context.drawImage(this.image, 0, 0, canvas.width, canvas.height);
-    this.drawHole(context, zoom, 1);
+    this.drawHole(context, zoom, [0, 0, this.width, this.height], 1);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", "The image with its hole");
     return canvas;
@@ -179,12 +183,20 @@ export class Editor {
     this.draw();
   }
 
+  /** Twice as large, or half; around the keyboard's place, where there is one. */
+  zoom(times) {
+    this.view.by(times, this.cursor);
+    this.draw();
+  }
+
   key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return; // those are the browser's
     const arrow = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     const inside = (x, size) => Math.min(size - 0.5, Math.max(0.5, Math.floor(x) + 0.5));
-    const here = this.cursor ?? [this.width / 2, this.height / 2];
+    const here = this.cursor ?? this.view.middle;
     if (arrow) {
       this.cursor = [inside(here[0] + arrow[0], this.width), inside(here[1] + arrow[1], this.height)];
+      this.view.reveal(this.cursor, this.size / 2 + 1);
       if (this.held) this.dab(this.cursor, this.held.value); // space held down paints on the way
       this.changed();
     } else if (event.key === " ") {
@@ -192,32 +204,35 @@ export class Editor {
         this.remember();
         this.held = { value: this.tool === "erase" ? 0 : 1 };
         this.cursor = [inside(here[0], this.width), inside(here[1], this.height)];
+        this.view.reveal(this.cursor, this.size / 2 + 1);
         this.dab(this.cursor, this.held.value);
         this.changed();
       }
     } else if (event.key >= "1" && event.key <= "5") this.onTool({ size: Number(event.key) });
     else if (event.key === "e" || event.key === "E") this.onTool({ tool: this.tool === "erase" ? "paint" : "erase" });
+    else if (event.key === "+" || event.key === "=") this.zoom(2); // = is + without Shift
+    else if (event.key === "-") this.zoom(1 / 2);
     else return;
     event.preventDefault();
   }
 
   draw() {
-    const { canvas, width, height } = this;
-    const ratio = devicePixelRatio || 1;
-    const room = canvas.parentElement.clientWidth - 24;
-    if (room <= 0) return;
-    const fit = Math.min(room / width, Math.max(300, innerHeight * 0.62) / height, 560 / Math.max(width, height));
-    const zoom = Math.max(1, Math.floor(fit * ratio));
-    canvas.width = width * zoom;
-    canvas.height = height * zoom;
-    canvas.style.width = `${canvas.width / ratio}px`;
+    const { canvas, width, height, view } = this;
+    if (!view.lay(width, height)) return;
+    const ratio = devicePixelRatio || 1, { zoom } = view;
     const context = canvas.getContext("2d");
+    context.translate(-view.left, -view.top);
     context.imageSmoothingEnabled = false;
     context.fillStyle = colour("code");
-    context.fillRect(0, 0, canvas.width, canvas.height);
-    if (this.image) context.drawImage(this.image, 0, 0, canvas.width, canvas.height);
-    this.drawHole(context, zoom);
+    context.fillRect(0, 0, width * zoom, height * zoom);
+    if (this.image) context.drawImage(this.image, 0, 0, width * zoom, height * zoom);
+    this.drawHole(context, zoom, view.edges);
     if (zoom >= 8 * ratio) this.drawLines(context, zoom);
+    this.drawCursor(context, zoom, ratio);
+    this.onView?.(view);
+  }
+
+  drawCursor(context, zoom, ratio) {
     if (!this.cursor) return;
     const [left, top, right, bottom] = this.square(this.cursor).map((each) => each * zoom);
     for (const [style, by] of [["#000", 0], ["#fff", ratio]]) {
@@ -228,22 +243,29 @@ export class Editor {
   }
 
   /** The hole: hatched, so that it is seen on black and on white, with what is hidden shining through a little. */
-  drawHole(context, zoom, opacity = 0.72) {
+  drawHole(context, zoom, [left, top, right, bottom], opacity = 0.72) {
+    const width = this.width * zoom, height = this.height * zoom;
     context.save();
     context.beginPath();
-    this.hidden.forEach((hidden, k) => { if (hidden) context.rect((k % this.width) * zoom, Math.floor(k / this.width) * zoom, zoom, zoom); });
+    for (let y = top; y < bottom; y++) {
+      for (let x = left, start; x < right; x++) { // what is hidden side by side is one rectangle: far fewer of them
+        if (!this.hidden[y * this.width + x]) continue;
+        for (start = x; x < right && this.hidden[y * this.width + x]; x++);
+        context.rect(start * zoom, y * zoom, (x - start) * zoom, zoom);
+      }
+    }
     context.clip();
     context.globalAlpha = opacity;
     context.fillStyle = "#c9673f";
-    context.fillRect(0, 0, context.canvas.width, context.canvas.height);
+    context.fillRect(0, 0, width, height);
     context.globalAlpha = 0.28;
     context.strokeStyle = "#fff";
     context.lineWidth = Math.max(1, zoom / 8);
     context.beginPath();
     const gap = Math.max(4, zoom / 1.5);
-    for (let x = -context.canvas.height; x < context.canvas.width; x += gap) {
-      context.moveTo(x, context.canvas.height);
-      context.lineTo(x + context.canvas.height, 0);
+    for (let x = -height; x < width; x += gap) {
+      context.moveTo(x, height);
+      context.lineTo(x + height, 0);
     }
     context.stroke();
     context.restore();
@@ -251,7 +273,7 @@ export class Editor {
 
   drawLines(context, zoom) {
     context.fillStyle = "rgb(128 128 128 / 0.16)";
-    for (let x = 1; x < this.width; x++) context.fillRect(x * zoom, 0, 1, context.canvas.height);
-    for (let y = 1; y < this.height; y++) context.fillRect(0, y * zoom, context.canvas.width, 1);
+    for (let x = 1; x < this.width; x++) context.fillRect(x * zoom, 0, 1, this.height * zoom);
+    for (let y = 1; y < this.height; y++) context.fillRect(0, y * zoom, this.width * zoom, 1);
   }
 }

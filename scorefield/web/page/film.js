@@ -126,7 +126,8 @@ export class Film {
   told(status) {
     this.status = status;
     this.sheetColumns = status.columns ?? this.sheetColumns;
-    find(".command code", this.root).textContent = status.command ?? "";
+    const words = (status.command ?? "").split(" ").map((word) => make("span", {}, word));
+    find(".command code", this.root).replaceChildren(...words.flatMap((word, k) => (k ? [" ", word] : [word])));
     const warning = find(".warning", this.root);
     if (warning.hidden && status.warning) tell(warning, `Careful: ${status.warning}.`);
     const part = status.total ? status.step / status.total : 0;

@@ -53,10 +53,18 @@ export function makeTab(root, { models, limits }) {
       find("[data-do=redo]", root).disabled = !editor.redos.length;
       if (editor.pointer == null && editor.hidden.length <= 2 ** 16) remember("hole", JSON.stringify([editor.width, editor.height, editor.hidden.join("")]));
     },
+    onView({ factor, easiest }) {
+      find(".zoom", root).hidden = find(".zoom-help", root).hidden = easiest === 1; // its pixels are large enough as they are
+      find(".scroll-help", root).hidden = factor === 1;
+      find(".zoom output", root).textContent = `×\u2009${factor}`;
+      find("[data-zoom='0.5']", root).disabled = factor === 1;
+      find("[data-zoom='2']", root).disabled = factor === easiest;
+    },
   });
   for (const radio of all("[name=tool]", root)) radio.addEventListener("change", () => { editor.tool = radio.value; });
   for (const radio of all("[name=size]", root)) radio.addEventListener("change", () => { editor.size = Number(radio.value); });
   for (const button of all("[data-do]", root)) button.addEventListener("click", () => editor[button.dataset.do]());
+  for (const button of all("[data-zoom]", root)) button.addEventListener("click", () => editor.zoom(Number(button.dataset.zoom)));
   for (const button of all("[data-preset]", root)) button.addEventListener("click", () => editor.preset(button.dataset.preset));
   root.addEventListener("keydown", (event) => {
     if (!(event.ctrlKey || event.metaKey) || event.target.matches("input:not([type])")) return;

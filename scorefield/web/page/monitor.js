@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
+import { drawSheet } from "./sheet.js";
 import { count, digits, duration, find, make, tell } from "./ui.js";
 
 const EVERY = 3000;
@@ -21,26 +22,37 @@ export function makeTab(root) {
     held_out: new Chart(find("[data-chart=held_out]", root), { height: 220, log: true, label: "Loss on held-out images over the steps. Arrow keys read it." }),
     speed: new Chart(find("[data-chart=speed]", root), { height: 220, zero: true, label: "Training images per second over the steps. Arrow keys read it." }),
   };
-  const picture = find(".samples img", root), slider = find(".samples input", root);
+  const sheet = find(".samples canvas", root), slider = find(".samples input", root);
   let chosen = null, samples = [], timer = null, seen = "";
+  let drawn = "", damaged = false; // of the picture that is shown
+  let none = ""; // said where there is no picture
 
   find(".log", root).addEventListener("change", (event) => {
     for (const chart of [charts.levels, charts.held_out]) { chart.log = event.target.checked; chart.draw(); }
   });
-  picture.addEventListener("error", () => {
-    picture.hidden = true;
-    find(".when", root).textContent = "This picture is damaged.";
-  });
   slider.addEventListener("input", () => showSample(Number(slider.value)));
 
   function showSample(k) {
-    const sample = samples[k];
-    find(".when", root).textContent = sample ? `At step ${count(sample.step)}, ${k + 1} of ${samples.length}` : "None yet: they are drawn at each checkpoint.";
+    const sample = samples[k], is = sample ? JSON.stringify(sample) : "";
+    if (is !== drawn) damaged = false;
+    find(".when", root).textContent = damaged ? "This picture is damaged." : sample ? `At step ${count(sample.step)}, ${k + 1} of ${samples.length}` : none;
     slider.disabled = samples.length < 2;
-    picture.hidden = !sample;
-    if (!sample) return;
-    if (!picture.src.endsWith(sample.image)) picture.src = sample.image;
-    picture.alt = `Samples after step ${sample.step}`;
+    slider.hidden = !sample;
+    if (!sample) sheet.hidden = true;
+    if (is === drawn) return;
+    drawn = is;
+    if (sample) drawSample(sample, k);
+  }
+
+  async function drawSample(sample, k) {
+    const picture = new Image(), mine = drawn;
+    picture.src = sample.image;
+    const broken = await picture.decode().then(() => false, () => true);
+    if (mine !== drawn) return; // another one was chosen meanwhile
+    sheet.hidden = damaged = broken;
+    if (broken) showSample(k);
+    else drawSheet(sheet, picture, sample.n, sample.shape);
+    sheet.setAttribute("aria-label", `Samples after step ${sample.step}`);
   }
 
   function listRuns(runs) {
@@ -86,8 +98,10 @@ export function makeTab(root) {
     ]);
     charts.speed.show([{ name: "images per second", colour: levelColour(1, 2), points: column(run.log, "images_per_second") }]);
 
+    none = !run.recipe.previews ? "This run draws none: previews is 0 in its recipe."
+      : run.state === "training" ? "None yet: they are drawn at each checkpoint." : "None: they are drawn at each checkpoint, and it had come to none.";
     const following = Number(slider.value) >= samples.length - 1;
-    samples = run.samples ?? [];
+    samples = (run.samples ?? []).map((sample) => ({ ...sample, n: run.recipe.previews, shape: run.shape }));
     slider.max = Math.max(0, samples.length - 1);
     if (following) slider.value = slider.max;
     showSample(Number(slider.value));

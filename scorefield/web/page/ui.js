@@ -33,7 +33,12 @@ export function icon(name) {
 /** Short, and read back as the same number: 2e-5, 0.1, 100. */
 export const short = (x) => (x !== 0 && Math.abs(x) < 1e-3 ? x.toExponential() : String(x));
 /** Three significant digits, for eyes. */
-export const digits = (x) => (x === 0 || (Math.abs(x) >= 1e-4 && Math.abs(x) < 1e6) ? String(Number(x.toPrecision(3))) : x.toExponential(1));
+export function digits(x) {
+  const size = Math.abs(x);
+  if (size !== 0 && (size < 1e-4 || size >= 1e6)) return x.toExponential(1);
+  const rounded = Number(x.toPrecision(3));
+  return size < 1e3 ? String(rounded) : count(rounded);
+}
 export const count = (x) => x.toLocaleString("en");
 export const percent = (x) => `${Math.round(100 * x)} %`;
 export function duration(seconds) {

@@ -129,11 +129,14 @@ def descent(
     micro_batch: int = 0,
     rank: int = 0,
     share: Callable[[list[Tensor]], None] = lambda gradients: None,
+    too_many: float = 0.5,
 ) -> Descent:
     """Plainly, in PyTorch. `share` makes the gradients, in place, the mean over all processes.
 
-    A batch goes through the network `micro_batch` examples at a time (0: all at once), which saves memory.
+    A batch goes through the network `micro_batch` examples at a time (0: all at once), which saves memory. An update
+    whose gradients are not finite is left out; the losses are NaN when of the last ten or so updates `too_many` were.
     """
+    left_out = torch.zeros((), device=next(state.network.parameters()).device)
 
     def descend(step: int, pixels: Tensor) -> tuple[Tensor, Tensor]:
         first, size = rank * len(pixels), micro_batch or len(pixels)
@@ -144,14 +147,34 @@ def descent(
             losses, levels = loss(step, part, range(first + start, first + start + len(part)))
             (losses.sum() / len(pixels)).backward()
             parts.append((losses.detach(), levels))
-        share([p.grad for p in state.network.parameters() if p.grad is not None])
+        gradients = [p.grad for p in state.network.parameters() if p.grad is not None]
+        share(gradients)
+        bad = not_finite(gradients)  # as in all processes, which have the same gradients now
         if clip:
             nn.utils.clip_grad_norm_(state.network.parameters(), clip)
-        state.optimizer.step()
+        left_out.lerp_(bad, 0.1)
+        step_unless(bad, state.optimizer)
         losses, levels = map(torch.cat, zip(*parts, strict=True))
-        return losses, levels
+        return torch.where(left_out < too_many, losses, torch.nan), levels
 
     return descend
+
+
+def not_finite(tensors: list[Tensor]) -> Tensor:
+    """1 if any number in them is not finite, else 0, (): on their device, which need not be waited for."""
+    found, one = torch.zeros((), device=tensors[0].device), torch.ones((), device=tensors[0].device)
+    torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, one)
+    return found
+
+
+def step_unless(bad: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """The optimizer's step, but none where `bad` is 1: a fused optimizer decides that on the GPU."""
+    if optimizer.defaults.get("fused"):
+        optimizer.found_inf = bad  # type: ignore[attr-defined]
+        optimizer.step()
+        del optimizer.found_inf  # type: ignore[attr-defined]
+    elif not bad:
+        optimizer.step()
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

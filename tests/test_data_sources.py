@@ -20,6 +20,19 @@ def test_data_lie_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert folder_of("mnist") == Path.home() / "sets" / "mnist"
 
 
+def test_a_mistyped_variable_makes_no_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder may be made for the data, but not those above it."""
+    mistyped = tmp_path / "dta" / "sets"
+    monkeypatch.setenv("SCOREFIELD_DATA", str(mistyped))
+    for source in ("mnist", str(put(tmp_path / "pictures" / "one.png", GREYS).parent)):
+        with pytest.raises(ValueError, match=r"SCOREFIELD_DATA is .*sets, but there is no folder .*dta \(correct"):
+            load(source)
+    assert not mistyped.parent.exists()
+    mistyped.parent.mkdir()
+    assert len(load(str(tmp_path / "pictures"))) == 1
+    assert mistyped.is_dir()
+
+
 @pytest.mark.parametrize(
     ("platform", "variables", "expected"),
     [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,16 +121,43 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_checkpoints(
     assert_same(final(tmp_path / "whole"), final(tmp_path / "run"))
 
 
-def test_weights_that_are_not_finite_are_never_saved(
-    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("often", [False, True])
+def test_an_update_without_a_finite_gradient_is_left_out_but_not_if_that_goes_on(
+    often: bool, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A finite loss whose gradient is not: the loss of the next step would tell, but the checkpoint comes first."""
+    """A finite loss whose gradient is not, at step 4, or at all steps: the seventh of these is one too many."""
     calls = []
 
     def breaks(score: Score, x: Tensor, sigma: Tensor, *, randn_like: Callable[[Tensor], Tensor]) -> Tensor:
         calls.append(1)
         loss = denoising(score, x, sigma, randn_like=randn_like)
-        return loss + (loss - loss.detach()).abs().sqrt() if len(calls) == 4 else loss  # d√u/du = ∞ at 0
+        return loss + (loss - loss.detach()).abs().sqrt() if often or len(calls) == 4 else loss  # d√u/du = ∞ at 0
+
+    monkeypatch.setitem(recipes.OBJECTIVES, "denoising", breaks)  # type: ignore[arg-type]
+    recipe = replace(recipe, checkpoint_every=1, steps=8)
+    if often:
+        with pytest.raises(FloatingPointError, match=r"not finite at step 7; .*model-00000006.*--learning-rate"):
+            train(recipe, tmp_path / "run", ALONE)
+        return
+    train(recipe, tmp_path / "run", ALONE)
+    weights = [{k: v for k, v in final(tmp_path / "run", n).items() if k.startswith("raw/")} for n in (3, 4, 5, 8)]
+    assert_same(weights[0], weights[1])
+    assert any(not torch.equal(weights[1][name], weights[2][name]) for name in weights[1])
+    assert all(value.isfinite().all() for value in weights[3].values())
+
+
+def test_weights_that_are_not_finite_are_never_saved(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss of the next step would tell, but the checkpoint comes first."""
+    calls = []
+
+    def breaks(score: Score, x: Tensor, sigma: Tensor, *, randn_like: Callable[[Tensor], Tensor]) -> Tensor:
+        calls.append(1)
+        loss = denoising(score, x, sigma, randn_like=randn_like)
+        if len(calls) == 4:
+            score.end.bias.data.fill_(torch.inf)  # type: ignore[attr-defined]
+        return loss
 
     monkeypatch.setitem(recipes.OBJECTIVES, "denoising", breaks)  # type: ignore[arg-type]
     with pytest.raises(FloatingPointError, match=r"not finite after step 4.*model-00000002"):
@@ -182,6 +210,22 @@ def test_minutes_stop_a_run_with_a_checkpoint(recipe: Recipe, tmp_path: Path) ->
     assert "stopped at step 1 of 1000000: the 1e-06 minutes are over (go on with --resume)" in said
     with pytest.raises(ValueError, match="minutes must be positive"):
         train(recipe, tmp_path / "other", ALONE, minutes=0)
+
+
+@pytest.mark.parametrize(("step", "told"), [(3, [signal.SIGTERM]), (6, [])])
+def test_a_signal_stops_a_run_and_the_caller_is_told(
+    step: int, told: list[int], recipe: Recipe, tmp_path: Path
+) -> None:
+    """No exception, as the checkpoint is there; and nothing to tell where the run was at its end."""
+
+    def log(at: int, numbers: Mapping[str, float]) -> None:
+        if at == step:
+            signal.raise_signal(signal.SIGTERM)
+
+    heard: list[int] = []
+    saved = train(recipe, tmp_path / "run", ALONE, extra_logs=[lambda until: log], interrupted=heard.append)
+    assert saved == tmp_path / "run" / "checkpoints" / f"model-{min(6, step + 1):08d}.safetensors"
+    assert heard == told
 
 
 def test_a_batch_must_divide_among_the_processes(recipe: Recipe, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from small_runs import assert_same, final, rows
 from small_runs import recipe as recipe
 
 from scorefield import checkpoint
+from scorefield.cli import main
 from scorefield.recipes import Recipe
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -79,11 +80,20 @@ def test_signals_save_first(number: signal.Signals, recipe: Recipe, tmp_path: Pa
     wait_for_step(tmp_path / "run" / "log.csv", 5, process)
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
+    assert process.returncode == 128 + number, stderr  # as shells have it: a script can tell it from a finished run
     step = checkpoint.load(tmp_path / "run").step
     assert step >= 5
     assert f"stopped at step {step} of 1000000: got {number.name} (go on with --resume)" in stderr
     assert stdout.strip().endswith(f"model-{step:08d}.safetensors")
+
+
+def test_a_run_out_of_its_minutes_has_not_failed(
+    recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(command(recipe, tmp_path / "run", "--minutes", "1e-6")[3:])
+    told = capsys.readouterr()
+    assert told.out.strip().endswith("model-00000001.safetensors")
+    assert "stopped at step 1 of 6: the 1e-06 minutes are over (go on with --resume)" in told.err
 
 
 # ---------------------------------------------------------------- two together
@@ -137,13 +147,14 @@ def test_two_processes_compute_what_one_does(objective: str, recipe: Recipe, tmp
 
 
 def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path: Path) -> None:
-    """Only the second is told to stop; both do, at one step, and the first writes the checkpoint and says so."""
+    """Only the second is told to stop; both do, at one step and with one status, and the first writes the checkpoint
+    and says so."""
     recipe = replace(recipe, steps=60, checkpoint_every=100)
     processes = pair(recipe, tmp_path / "run")
     wait_for_step(tmp_path / "run" / "log.csv", 5, processes[0])
     processes[1].send_signal(signal.SIGTERM)
     said = [process.communicate(timeout=60)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
+    assert [process.returncode for process in processes] == [143, 143], said
     step = checkpoint.load(tmp_path / "run").step
     assert 5 <= step < 60
     assert f"stopped at step {step} of 60: another process was told to stop (go on with --resume)" in said[0]
@@ -153,6 +164,27 @@ def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path:
             assert process.wait(timeout=60) == 0
             process.communicate()
     assert_same(final(tmp_path / "whole", 60), final(tmp_path / "run", 60))
+
+
+def test_a_gradient_that_is_not_finite_in_one_process_is_left_out_by_all(recipe: Recipe, tmp_path: Path) -> None:
+    spoilt = (
+        "import os, scorefield.recipes as recipes, scorefield.objectives as objectives\n"
+        "calls = []\n"
+        "def spoil(*args, **kwargs):\n"
+        "    calls.append(1)\n"
+        "    loss = objectives.denoising(*args, **kwargs)\n"
+        "    bad = os.environ['RANK'] == '1' and len(calls) == 4\n"
+        "    return loss + (loss - loss.detach()).abs().sqrt() if bad else loss\n"
+        "recipes.OBJECTIVES['denoising'] = spoil\n"
+    )
+    recipe = replace(recipe, checkpoint_every=1)
+    processes = pair(recipe, tmp_path / "run", before=spoilt)
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    before, at, after = (final(tmp_path / "run", step)["raw/end.weight"] for step in (3, 4, 5))
+    assert torch.equal(before, at)
+    assert after.isfinite().all()
+    assert not torch.equal(at, after)
 
 
 def test_a_loss_that_is_not_finite_in_one_process_stops_all(recipe: Recipe, tmp_path: Path) -> None:

@@ -111,6 +111,31 @@ def test_long_gradients_are_shortened() -> None:
     torch.testing.assert_close(norm, torch.tensor(1e-3), rtol=1e-3, atol=0)
 
 
+@pytest.mark.parametrize("micro_batch", [0, 4])
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_update_without_a_finite_gradient_is_left_out(micro_batch: int, fused: bool) -> None:
+    """The loss is finite, with a derivative of 0 · ∞ in the second of two parts. Often enough, and it is NaN."""
+    state, good = fresh(), torch.ones(())
+    state.optimizer = torch.optim.Adam(state.network.parameters(), lr=1e-2, fused=fused)
+    plain = loss_of(state)
+
+    def loss(step: int, pixels: Tensor, places: range) -> tuple[Tensor, Tensor]:
+        losses, levels = plain(step, pixels, places)
+        return losses + ((good if 5 in places else 1) + 0 * losses).sqrt(), levels
+
+    step = descent(state, loss, micro_batch=micro_batch, clip=1.0)
+    for value, many in ((1, 2), (0, 2), (1, 2), (0, 12)):
+        good.fill_(value)
+        for _ in range(many):
+            before, count = weights(state), [float(each["step"]) for each in state.optimizer.state.values()]
+            told, _ = step(state.step, PIXELS)
+            assert torch.equal(before, weights(state)) == (value == 0)
+            assert (count == [float(each["step"]) for each in state.optimizer.state.values()]) == (value == 0)
+            assert told.isfinite().all() or many == 12
+    assert weights(state).isfinite().all()
+    assert told.isnan().all()
+
+
 def test_the_moving_average_by_hand() -> None:
     """Decay min(0.5, n/(n + 9)): 0.1, 2/11, 0.25, ..."""
     state = fresh()

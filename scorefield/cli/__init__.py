@@ -25,7 +25,8 @@ from scorefield.cli.app import app, say
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line: exit status 0 on success, 2 on a wrong call, 1 on any other failure."""
+    """Run the command line: exit status 0 on success, 2 on a wrong call, 130 or 143 where a signal
+    has stopped a run, 1 on any other failure."""
     argv = sys.argv[1:] if argv is None else argv
     if argv == ["--version"]:
         from scorefield import __version__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -40,7 +41,10 @@ class Train:
 
 
 def train_command(name: str, arguments: list[str]) -> None:
-    """Train by the recipe of that name, with the options of the command line over it; a resumed run keeps its own."""
+    """Train by the recipe of that name, with the options of the command line over it; a resumed run keeps its own.
+
+    A run that a signal has stopped ends with 128 + its number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM.
+    """
     if name not in RECIPES:
         raise ValueError(f"there is no recipe {name} (choose from {', '.join(RECIPES)})")
     options = _parsed(name, RECIPES[name], arguments)
@@ -50,6 +54,7 @@ def train_command(name: str, arguments: list[str]) -> None:
     for extra_name, wanted in (("tensorboard", options.tensorboard), ("wandb", options.wandb)):
         if wanted and find_spec(extra_name) is None:
             raise ImportError(f"--{extra_name} needs a package (pip install {extra_name})")
+    signals: list[int] = []
     with joined(options.device) as group:
         extra = [partial(tensorboard_log, out / "tensorboard")] if options.tensorboard else []
         extra += [partial(wandb_log, out, asdict(options.recipe))] if options.wandb else []
@@ -60,11 +65,15 @@ def train_command(name: str, arguments: list[str]) -> None:
             resume=options.resume,
             minutes=options.minutes,
             extra_logs=extra,
+            interrupted=signals.append,
             say=say,
             track=track,
         )
         if group.main:
-            print(saved)
+            print(saved, flush=True)
+        group.wait()  # torchrun ends the others as soon as one has failed: not before the main one has spoken
+    if signals:
+        sys.exit(128 + signals[0])
 
 
 def _parsed(name: str, recipe: Recipe, arguments: list[str]) -> Train:

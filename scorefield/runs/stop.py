@@ -16,6 +16,8 @@ class Stop:
 
     minutes: float
     reason: str = ""
+    number: int = 0
+    """Of the signal that said so, or 0."""
 
     def __post_init__(self) -> None:
         if not self.minutes > 0:
@@ -35,7 +37,7 @@ class Stop:
         def note(number: int, frame: FrameType | None) -> None:
             if self.reason and number == signal.SIGINT:
                 raise KeyboardInterrupt
-            self.reason = f"got {signal.Signals(number).name}"
+            self.reason, self.number = f"got {signal.Signals(number).name}", number
 
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
         try:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from scorefield import data, kernels
 from scorefield.distributed import Group, device_name
-from scorefield.fast import RecordedUpdate, fast
+from scorefield.fast import TOO_MANY, RecordedUpdate, fast
 from scorefield.logs import Log
 from scorefield.networks import RefineNet
 from scorefield.progress import Bar, Track, silent
@@ -37,13 +37,15 @@ def train(
     resume: bool = False,
     minutes: float = float("inf"),
     extra_logs: Sequence[Callable[..., Log]] = (),
+    interrupted: Callable[[int], None] = lambda number: None,
     say: Say = lambda line: None,
     track: Track[object] = silent,
 ) -> Path:
     """Train the recipe in the folder `out` until it is done, told to stop, or out of time. Returns the last model file.
 
     All processes of the group call this together; the main one writes and talks. `extra_logs` make a log each when
-    called with until=STEP, the last step that is done already.
+    called with until=STEP, the last step that is done already. `interrupted` is called in the end where a signal has
+    stopped the run, with the signal's number, the same in all processes.
     """
     stop = Stop(minutes)
     if not group.main:
@@ -51,7 +53,17 @@ def train(
     with ExitStack() as held:
         group.agreed(lambda: held.enter_context(locked(out)))
         group.agreed(partial(check_folder, recipe, out, resume=resume))
-        return _train(recipe, out, group, stop, resume=resume, extra_logs=extra_logs, say=say, track=track)
+        return _train(
+            recipe,
+            out,
+            group,
+            stop,
+            resume=resume,
+            extra_logs=extra_logs,
+            interrupted=interrupted,
+            say=say,
+            track=track,
+        )
 
 
 def _train(
@@ -62,6 +74,7 @@ def _train(
     *,
     resume: bool,
     extra_logs: Sequence[Callable[..., Log]],
+    interrupted: Callable[[int], None],
     say: Say,
     track: Track[object],
 ) -> Path:
@@ -83,6 +96,8 @@ def _train(
     if run.state.step < recipe.steps:
         why = stop.reason or "another process was told to stop"
         say(f"stopped at step {run.state.step} of {recipe.steps}: {why} (go on with --resume)")
+        if number := next(filter(None, group.all(stop.number)), 0):
+            interrupted(number)
     return run.saved or out
 
 
@@ -189,7 +204,15 @@ def _updates(run: Run, batch: Batch) -> Iterator[Update]:
     else:
         micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)
         loss = step_loss(losses, seed=recipe.seed)
-        step = descent(run.state, loss, clip=recipe.clip, micro_batch=micro_batch, rank=group.rank, share=group.mean_)
+        step = descent(
+            run.state,
+            loss,
+            clip=recipe.clip,
+            micro_batch=micro_batch,
+            rank=group.rank,
+            share=group.mean_,
+            too_many=TOO_MANY,
+        )
     rate, warmup = recipe.learning_rate, recipe.warmup
     return fit(run.state, batch, step, steps=recipe.steps, learning_rate=rate, warmup=warmup, ema=recipe.ema)
 

@@ -7,19 +7,17 @@ and the last one TF32.
 
 float16 has three more binary digits than bfloat16 but less room. RefineNet's residual paths, which nothing normalises,
 were seen to pass 65,504 on MNIST, so all activations are held multiplied by UNIT: normalisations make them so, the
-convolutions keep them so, and the biases are multiplied alike. Gradients inside the network are multiplied by a power
-of two, which each backward pass chooses by the largest gradient that comes to it.
+convolutions keep them so, and the biases are multiplied alike. Where paths grow most they are multiplied by DEEP.
+Gradients are scaled as well: see scaled.py.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from scorefield.kernels.add import add
@@ -35,112 +33,24 @@ from scorefield.networks.refinenet import (
     ResidualBlock,
     ResidualConvUnits,
 )
+from scorefield.networks.scaled import Conv, Inside, Outside, Scale
 
 UNIT = 2.0**-6
 """65,504 stands for 4 million then. What is normalised is of the order of 1, far from float16's smallest steps."""
-LARGEST = -2
-"""Gradients are scaled so that the largest of the network's output lies between 2⁻³ and 2⁻². Seen on MNIST, at the
-beginning and after 20,000 steps: by activations it is up to 17 times as large, over UNIT, and of the weights, which sum
-over pixels and batch, 300 times, far from 65,504. Along large residual paths gradients are small: 3e-5 of the output's.
-With a LARGEST of -4 those of some parameters there were 18 % beside float32's, with -8 75 %, with 0 1 %."""
-USUAL = 17
-"""For batches of more than 2¹⁷ pixels (128 images of 32 × 32) it is less, in proportion, as the sums may be more."""
-
-
-class _Conv(torch.autograd.Function):
-    """A convolution whose weight's gradient is computed beside what comes next."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, module: nn.Conv2d, aside: Aside | None) -> Tensor:  # noqa: ANN401
-        ctx.save_for_backward(x, weight)
-        ctx.how = (None, module.stride, module.padding, module.dilation, False, [0, 0], 1)
-        ctx.aside = aside
-        return F.conv2d(x, weight, None, module.stride, module.padding, module.dilation)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, weight = ctx.saved_tensors
-        grad = grad.contiguous(memory_format=torch.channels_last)
-        gradient, aside = torch.ops.aten.convolution_backward, ctx.aside
-        wanted = [*ctx.needs_input_grad[:2], False]
-        if aside is None or not all(wanted[:2]):
-            return *gradient(grad, x, weight, *ctx.how, wanted)[:2], None, None
-        with aside.work(x, grad):
-            of_weight = gradient(grad, x, weight, *ctx.how, [False, True, False])[1]
-        return gradient(grad, x, weight, *ctx.how, [True, False, False])[0], of_weight, None, None
-
-
-class _Scale:
-    """By what the gradients of one call are multiplied: known when its backward pass begins. `bad`: see Fused."""
-
-    value: Tensor
-
-    def __init__(self, bad: Tensor) -> None:
-        self.bad = bad
-
-
-class _Outside(torch.autograd.Function):
-    """Nothing forwards. Backwards, gradients that leave the network's output get their scale."""
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, scale: _Scale) -> Tensor:  # noqa: ANN401
-        ctx.scale = scale
-        return y.view_as(y)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        exponent = torch.frexp(grad.abs().amax())[1]
-        pixels = grad.numel() // grad.shape[1]
-        largest = LARGEST - max(0, (pixels - 1).bit_length() - USUAL)
-        ctx.scale.value = torch.exp2((largest - exponent).clamp(-100, 100).float())
-        return grad * ctx.scale.value, None
-
-
-class _Inside(torch.autograd.Function):
-    """Parameters as they are used inside; their gradients in float32, unscaled. All in a few launches. There are `many`
-    of three kinds: the first in 16 bit, then those multiplied by UNIT, then those as they are."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        scale: _Scale,
-        aside: Aside | None,
-        dtype: torch.dtype,
-        many: tuple[int, int],
-        *parameters: Tensor,
-    ) -> tuple[Tensor, ...]:
-        ctx.scale, ctx.aside, ctx.many = scale, aside, many
-        weights, biases, rest = _parts(parameters, many)
-        cast = [torch.empty_like(p, dtype=dtype) for p in weights]
-        torch._foreach_copy_(cast, weights)
-        return *cast, *torch._foreach_mul(biases, UNIT), *(p.view_as(p) for p in rest)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        if ctx.aside is not None:
-            ctx.aside.join()
-        inverse = 1 / ctx.scale.value
-        cast, biases, rest = _parts(grads, ctx.many)
-        whole = [torch.empty_like(grad, dtype=torch.float32) for grad in cast]
-        torch._foreach_copy_(whole, cast)
-        whole += [*torch._foreach_mul(biases, UNIT), *torch._foreach_mul(rest, 1)]
-        torch._amp_foreach_non_finite_check_and_unscale_(whole, ctx.scale.bad, inverse)
-        return None, None, None, None, *whole
-
-
-def _parts(tensors: tuple[Tensor, ...], many: tuple[int, int]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """The first so many of them, so many more, and the rest."""
-    first, rest = list(tensors[: many[0]]), list(tensors[many[0] :])
-    return first, rest[: many[1]], rest[many[1] :]
+DEEP = 2.0**-12
+"""Of the dilated stages, where 65,504 stands for 268 million. Their shortcuts are convolutions of what nothing has
+normalised, and the normalisations after them make the score blind to how long a path is, so that it only ever grows:
+on CIFAR-10 to 1.0, 3.1 and 3.8 million after 20,000, 40,000 and 46,500 steps. At the beginning paths are of the order
+of 1, which float16 holds here with the error that it has anyway, 2⁻¹³."""
+DILATED = 4
+"""The first block of these stages. What comes of them stays so multiplied up to the normalisations before the sum with
+the stage that is not dilated."""
 
 
 class Fused:
     """A score s(x, σ) with the weights of `network`, which must be on a GPU, channels-last.
 
-    `dtype`: float16, or bfloat16, which has room for activations beyond 4 million but three digits less. `bad` is 0
+    `dtype`: float16, or bfloat16, which has room for activations of any size but three digits less. `bad` is 0
     and becomes 1 in a backward pass in which a parameter's gradient is not finite: who reads it sets it back.
     """
 
@@ -149,7 +59,8 @@ class Fused:
         rest = dict(network.named_parameters())
         inner = [name for name, p in rest.items() if p.ndim == 4 and not name.startswith(("begin.", "end."))]
         biases = [name for name in rest if name.endswith(".bias") and not name.startswith("end.")]
-        self._many = len(inner), len(biases)
+        dilated = tuple(f"blocks.{k}." for k in range(DILATED, len(network.blocks)))
+        self._cast, self._units = len(inner), [DEEP if name.startswith(dilated) else UNIT for name in biases]
         self._parameters = [*(rest.pop(name) for name in inner + biases), *rest.values()]
         self._resize: dict[tuple[int, int], Tensor] = {}
         self._aside = Aside() if network.sigmas.is_cuda else None
@@ -159,8 +70,8 @@ class Fused:
         network = self.network
         network.check(x)
         level = network.level(sigma, x).contiguous()
-        scale = _Scale(self.bad)
-        inside = _Inside.apply(scale, self._aside, self.dtype, self._many, *self._parameters)  # type: ignore[no-untyped-call]
+        scale = Scale(self.bad)
+        inside = Inside.apply(scale, self._aside, self.dtype, self._cast, self._units, *self._parameters)  # type: ignore[no-untyped-call]
         call = _Call(dict(zip(self._parameters, inside, strict=True)), level, self._resize, self.dtype, self._aside)
         height, width = x.shape[2:]
         h = 2 * x - 1
@@ -174,18 +85,19 @@ class Fused:
         features = []
         for k, block in enumerate(network.blocks):
             assert isinstance(block, ResidualBlock)
-            h = call.residual(block, h)
+            h = call.residual(block, h, DEEP if k > DILATED else UNIT, DEEP if k >= DILATED else UNIT)
             if k % 2:
                 features.append(h)
-        h = call.refine(network.refine[0], features[3])  # type: ignore[arg-type]
-        for refine, feature in zip(list(network.refine)[1:], features[2::-1], strict=True):
-            h = call.refine(refine, feature, h)  # type: ignore[arg-type]
-        h, _ = call.norm(network.norm, h, dtype=torch.float32, unit=1.0)
+        first, *others = network.refine
+        h = call.refine(first, DEEP, features[3])  # type: ignore[arg-type]
+        for refine, unit, feature in zip(others, (DEEP, UNIT, UNIT), features[2::-1], strict=True):
+            h = call.refine(refine, unit, feature, h)  # type: ignore[arg-type]
+        h, _ = call.norm(network.norm, h, dtype=torch.float32, units=(UNIT, 1.0))
         with _convolutions(allow_tf32=True):
             y = call.outer(network.end, h)[..., :height, :width]
-            return _Outside.apply(y, scale)  # type: ignore[no-untyped-call]
+            return Outside.apply(y, scale)  # type: ignore[no-untyped-call]
 
-    def _unscaled(self, grad: Tensor, scale: _Scale) -> Tensor:
+    def _unscaled(self, grad: Tensor, scale: Scale) -> Tensor:
         """The gradient of x, which comes last: where that of no parameter is wanted, nothing else joins the streams."""
         if self._aside is not None:
             self._aside.join()
@@ -225,47 +137,50 @@ class _Call:
         *,
         elu: bool = True,
         dtype: torch.dtype | None = None,
-        unit: float = UNIT,
+        units: tuple[float, float] = (UNIT, UNIT),
     ) -> tuple[Tensor, Tensor]:
-        """The normalised x, and x for its other uses."""
+        """The normalised x, and x for its other uses. `units`: see kernels.norm."""
         assert isinstance(module, CondInstanceNorm)
         gamma, alpha, beta = (self.of[table] for table in (module.gamma, module.alpha, module.beta))
         return norm(
             x, bias, gamma, alpha, beta, self.level,
-            elu=elu, dtype=dtype or self.dtype, units=(UNIT, unit), beside=self.beside,
+            elu=elu, dtype=dtype or self.dtype, units=units, beside=self.beside,
         )  # fmt: skip
 
     def conv(self, module: nn.Module, x: Tensor) -> Tensor:
         """Without its bias, which the caller passes on."""
         assert isinstance(module, nn.Conv2d)
-        return _Conv.apply(x, self.of[module.weight], module, self.aside)  # type: ignore[no-untyped-call]
+        return Conv.apply(x, self.of[module.weight], module, self.aside)  # type: ignore[no-untyped-call]
 
     def outer(self, module: nn.Conv2d, x: Tensor) -> Tensor:
         """In float32, with its bias."""
         return F.conv2d(x, self.of[module.weight], self.bias(module), module.stride, module.padding)
 
-    def residual(self, block: ResidualBlock, x: Tensor) -> Tensor:
-        h, x = self.norm(block.norm1, x)
-        h, _ = self.norm(block.norm2, self.conv(block.conv1, h), self.bias(block.conv1))
+    def residual(self, block: ResidualBlock, x: Tensor, given: float, unit: float) -> Tensor:
+        """x comes multiplied by the one, and what it becomes is multiplied by the other."""
+        h, x = self.norm(block.norm1, x, units=(given, unit))
+        h, _ = self.norm(block.norm2, self.conv(block.conv1, h), self.bias(block.conv1), units=(unit, unit))
         h = self.conv(block.conv2, h)
         if isinstance(block.shortcut, nn.Conv2d):
+            x = x if given == unit else x * (unit / given)
             h = add(h, self.conv(block.shortcut, x), self.bias(block.conv2, block.shortcut), beside=self.beside)
         else:
             h = add(h, x, self.bias(block.conv2), beside=self.beside)
         return halve(h) if block.subsample else h
 
-    def units(self, module: nn.Module, x: Tensor) -> Tensor:
+    def units(self, module: nn.Module, x: Tensor, unit: float) -> Tensor:
         assert isinstance(module, ResidualConvUnits)
         for k in range(0, len(module.convs), 2):
-            h, x = self.norm(module.norms[k], x)
-            h, _ = self.norm(module.norms[k + 1], self.conv(module.convs[k], h))
+            h, x = self.norm(module.norms[k], x, units=(unit, unit))
+            h, _ = self.norm(module.norms[k + 1], self.conv(module.convs[k], h), units=(unit, unit))
             x = x + self.conv(module.convs[k + 1], h)
         return x
 
-    def fuse(self, module: MultiScaleFusion, fine: Tensor, coarse: Tensor) -> Tensor:
+    def fuse(self, module: MultiScaleFusion, unit: float, fine: Tensor, coarse: Tensor) -> Tensor:
         """The ELU that comes next is taken here."""
-        fine = self.conv(module.convs[0], self.norm(module.norms[0], fine, elu=False)[0])
-        coarse = self.conv(module.convs[1], self.norm(module.norms[1], coarse, elu=False)[0])
+        units = (unit, UNIT)
+        fine = self.conv(module.convs[0], self.norm(module.norms[0], fine, elu=False, units=units)[0])
+        coarse = self.conv(module.convs[1], self.norm(module.norms[1], coarse, elu=False, units=units)[0])
         if coarse.shape != fine.shape:
             coarse = self.resized(coarse, fine.shape[2:])
         return add(fine, coarse, self.bias(*module.convs), elu=True, unit=UNIT, beside=self.beside)
@@ -284,16 +199,18 @@ class _Call:
             self.resize[old, new] = made[:, 0].T.contiguous().to(x.dtype)
         return self.resize[old, new]
 
-    def pool(self, module: ChainedResidualPooling, x: Tensor) -> Tensor:
+    def pool(self, module: ChainedResidualPooling, x: Tensor, unit: float) -> Tensor:
         """Of x after its ELU."""
-        h, x = self.norm(module.norms[0], x, elu=False)
-        h, link = self.norm(module.norms[1], self.conv(module.convs[0], pool(h)), elu=False)
+        h, x = self.norm(module.norms[0], x, elu=False, units=(unit, unit))
+        h, link = self.norm(module.norms[1], self.conv(module.convs[0], pool(h)), elu=False, units=(unit, unit))
         return x + link + self.conv(module.convs[1], pool(h))
 
-    def refine(self, block: RefineBlock, fine: Tensor, coarse: Tensor | None = None) -> Tensor:
-        fine = self.units(block.adapt[0], fine)
+    def refine(self, block: RefineBlock, unit: float, fine: Tensor, coarse: Tensor | None = None) -> Tensor:
+        """They come multiplied by `unit`; what they become is multiplied by it if it is one alone, by UNIT if two."""
+        fine = self.units(block.adapt[0], fine, unit)
         if coarse is None or block.fuse is None:
-            h = torch.ops.aten.elu(fine, UNIT, 1, 1 / UNIT)  # UNIT · ELU(fine/UNIT)
+            h = torch.ops.aten.elu(fine, unit, 1, 1 / unit)  # unit · ELU(fine/unit)
         else:
-            h = self.fuse(block.fuse, fine, self.units(block.adapt[1], coarse))
-        return self.units(block.output, self.pool(block.pool, h))
+            h = self.fuse(block.fuse, unit, fine, self.units(block.adapt[1], coarse, unit))
+            unit = UNIT
+        return self.units(block.output, self.pool(block.pool, h, unit), unit)

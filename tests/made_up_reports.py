@@ -91,6 +91,7 @@ def fake(folder: Path, name: str, *, seed: int, **changes: Any) -> dict[str, Any
             "loss_n": 1000,
         },
         "digits": {"plain": verdict(), "denoised": verdict(), "test": REAL},
+        "real": {**numbers(), "name": "mnist:test", "digest": "abcdefabcdef"},
     }
     report = {key: value for key, value in {**report, **changes}.items() if value is not None}
     (folder / name).mkdir(parents=True)

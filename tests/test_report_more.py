@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_reports import N, read, report
+from small_reports import N, dots, read, report
 from small_reports import run as run
 from small_reports import sampled as sampled
 from small_reports import store as store
 
-from scorefield import load
+from scorefield import data, load
 from scorefield.checkpoint import save_model
 from scorefield.cli import main
 from scorefield.distributed import Group
@@ -147,3 +149,35 @@ def test_the_settings_are_those_that_the_paper_speaks_of() -> None:
     """Section 5: ε between 5e-6 and 5e-5, T = 100 and any other."""
     assert STEP_SIZES == (5e-6, 2e-5, 5e-5)
     assert STEPS == (10, 30, 100)
+
+
+# ---------------------------------------------------------------- real images
+
+
+def test_the_data_sets_test_images_are_measured_as_the_samples_are(
+    run: Path, store: Path, tmp_path: Path, sampled: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (store / "mnist").mkdir(parents=True)
+    for name, n in (("train-images-idx3-ubyte", 40), ("t10k-images-idx3-ubyte", 12)):
+        header = struct.pack(">4I", 0x803, n, 28, 28)
+        (store / "mnist" / name).write_bytes(header + dots(n, n, (28, 28)).tobytes())
+    found = report(run, tmp_path / "r", "--data", "mnist", "--parts", "numbers")
+    for name in ("mnist", "mnist:test"):
+        np.save(tmp_path / name.replace(":", "-"), data.load(name, image_size=(12, 12)).pixels)
+    files = [str(tmp_path / "mnist-test.npy"), "--data", str(tmp_path / "mnist.npy")]
+    main(["evaluate", *files, "--json", str(tmp_path / "e.json")])
+    alone = read(tmp_path / "e.json")
+    for key in ("fid", "kid", "precision", "recall", "n", "kept_n"):
+        assert found["real"][key] == pytest.approx(alone[key], rel=1e-9)
+    assert (found["real"]["name"], found["real"]["n"]) == ("mnist:test", 12)
+
+    before = found.pop("real")  # a report from before they were measured gets them, and nothing else is made again
+    (tmp_path / "r" / "report.json").write_text(json.dumps(found))
+    sampled.clear()
+    assert report(run, tmp_path / "r", "--data", "mnist", "--parts", "numbers")["real"] == before
+    assert sampled == []
+    assert f"fid, mnist:test {before['fid']:20.4f}   n = 12 real images" in capsys.readouterr().out
+
+
+def test_without_a_test_split_no_real_images_are_measured(run: Path, tmp_path: Path) -> None:
+    assert "real" not in report(run, tmp_path / "r", "--parts", "numbers")

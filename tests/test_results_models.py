@@ -25,9 +25,11 @@ def test_cifar10_stands_in_the_papers_table(tmp_path: Path) -> None:
     (tmp_path / "docs" / "results" / "cifar10" / "report.json").write_text(json.dumps(report))
     text = made(tmp_path / "docs")
     plain, denoised = report["numbers"]["plain"], report["numbers"]["denoised"]
-    assert row_of(text, "FID") == ["FID", "25.32", f"{plain['fid']:.2f} (n = 5,000)"]
-    assert row_of(text, "FID, denoised") == ["FID, denoised", "–", f"{denoised['fid']:.2f} (n = 5,000)"]
-    assert row_of(text, "Inception score")[1:] == ["8.87 ± .12", "8.12 ± 0.06 (n = 5,000)"]
+    fid, real = f"{plain['fid']:.2f} (n = 5,000)", f"{report['real']['fid']:.2f} (n = 5,000)"
+    assert row_of(text, "FID") == ["FID", "25.32", fid, real]
+    assert row_of(text, "FID, denoised") == ["FID, denoised", "–", f"{denoised['fid']:.2f} (n = 5,000)", "–"]
+    assert row_of(text, "Inception score")[1:] == ["8.87 ± .12", "8.12 ± 0.06 (n = 5,000)", "–"]
+    assert row_of(text, "real test images") == ["real test images", "–", real]
     assert row_of(text, "NCSN (CIFAR-10, unconditional, the paper)")[1:] == ["8.87 ± .12", "25.32"]
     assert row_of(text, "ProgressiveGAN (CIFAR-10, unconditional, the paper)")[1:] == ["8.80 ± .05", "–"]
     assert row_of(text, "**NCSN, denoised (ours)**")[2] == f"{denoised['fid']:.2f} (n = 5,000)"

@@ -51,6 +51,12 @@ class Reference:
 
 
 def reference_of(images: Images, network: Extractor, group: Group, *, track: Track[object] = silent) -> Reference:
+    """These images as what to compare with."""
+    found = kept_on_disk(images, network, group, track=track)
+    return Reference(name_alone(images.name), images.digest[:12], found.n, found.statistics, found.kept)
+
+
+def kept_on_disk(images: Images, network: Extractor, group: Group, *, track: Track[object] = silent) -> Measured:
     """Statistics and features of these images: from the cache where they lie under the digests of images and network,
     or computed by all processes together and put there."""
     key = hashlib.sha256(repr((VERSION, images.digest, network.digest)).encode()).hexdigest()
@@ -68,7 +74,7 @@ def reference_of(images: Images, network: Extractor, group: Group, *, track: Tra
         if group.main:
             _write(path, found, images)
     assert found is not None
-    return Reference(name_alone(images.name), images.digest[:12], found.n, found.statistics, found.kept)
+    return found
 
 
 def _in_pieces(images: Images, network: Extractor, group: Group, path: Path, track: Track[Any]) -> Measured:

@@ -19,12 +19,12 @@ from scorefield.distributed import Group
 from scorefield.evaluation.completions import MASKS, complete, judged, masks_for, picture
 from scorefield.evaluation.copies import check_neighbors, neighbors_of, others_are, save_neighbors
 from scorefield.evaluation.features import Extractor, Rows
-from scorefield.evaluation.numbers import held_out_loss, numbers_of
+from scorefield.evaluation.numbers import compared, held_out_loss, numbers_of
 from scorefield.evaluation.pool import How, Pool
-from scorefield.evaluation.reference import Reference, is_statistics_file
+from scorefield.evaluation.reference import Reference, is_statistics_file, kept_on_disk
 from scorefield.evaluation.robustness import robustness
 from scorefield.evaluation.search import Embed, in_pixels
-from scorefield.evaluation.subjects import held_out_images, reference_for, training_images
+from scorefield.evaluation.subjects import held_out_images, reference_for, training_images, whole_test_split
 from scorefield.experiments.digits import judge
 from scorefield.fast import for_sampling
 from scorefield.generate import generate, kept_steps, start_of
@@ -98,6 +98,11 @@ class Work:
         return training_images(self.model, self.data, self.group, track=self.track)
 
     @cached_property
+    def test(self) -> Images | None:
+        """All test images, where there are such."""
+        return whole_test_split(self.model, self.data, self.group, track=self.track)
+
+    @cached_property
     def unseen(self) -> Images:
         """Images to complete: held out of the model's own data, or else of those to compare with."""
         held_out = None if self.data is None else held_out_images(self.model, self.group, track=self.track)
@@ -115,7 +120,7 @@ class Work:
                 raise ValueError(f"{self.data} holds no images to be neighbours ({cure})")
             check_neighbors("the model", self.model.shape, self.training[0], cure)
             _ = self.network
-        if "numbers" in wanted or "robustness" in wanted:
+        if {"numbers", "real", "robustness"} & set(wanted):
             _ = self.network
             if self.data is None or not is_statistics_file(self.data):
                 _ = self.training  # their features come after the pictures: without a GPU they take hours
@@ -137,7 +142,7 @@ class Work:
 
     def make(self, part: str) -> dict[str, Any]:
         """That part; on its numbers all processes work, on the others the main one alone."""
-        together = {"numbers": self.numbers, "robustness": self.robustness}
+        together = {"numbers": self.numbers, "real": self.real, "robustness": self.robustness}
         if part in together:
             return together[part]()
         alone = {"samples": self.samples, "stages": self.stages, "neighbors": self.neighbors}
@@ -199,6 +204,17 @@ class Work:
         numbers = numbers_of(self.drawn, reference, self.network, self.group, batch_size=size, track=track)
         loss = held_out_loss(self.model, held_out) if self.group.main and held_out is not None else {}
         return numbers | loss
+
+    def real(self) -> dict[str, Any]:
+        """FID and the like of test images: about what a perfect model would get. Without the Inception score, of which
+        the cache knows nothing."""
+        assert self.test is not None
+        found = kept_on_disk(self.test, self.network, self.group, track=self.track)
+        reference = self.reference[0]
+        if not self.group.main:
+            return {}
+        facts = {"name": name_alone(self.test.name), "digest": self.test.digest[:12]}
+        return {**facts, **compared(replace(found, classes=None), reference, device=self.group.device)}
 
     def inpainting(self, holes: Sequence[str] = MASKS) -> dict[str, Any]:
         """Held-out images with holes of several shapes, completed."""

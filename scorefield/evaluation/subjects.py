@@ -76,19 +76,34 @@ def training_images(
             if model is None or model.facts.get("imported_from"):
                 raise ValueError("say what to compare with: --data mnist, say, or --data FOLDER")
             return _own(model, track)
-        return fitted(source), (_first(fitted(f"{source}:test")) if source in SETS else None)
+        held_out = _first(_fitted(f"{source}:test", model, track)) if source in SETS else None
+        return _fitted(source, model, track), held_out
 
-    def fitted(name: str) -> Images:
-        """As the training images were; images too small to be cropped are taken for cropped ones."""
-        if model is None:
-            return data.load(name, track=track)
-        load = partial(data.load, name, image_size=model.shape[1:], track=track)
+    return group.main_first(found)
+
+
+def _fitted(name: str, model: Model | None, track: Track[object]) -> Images:
+    """As the training images were; images too small to be cropped are taken for cropped ones."""
+    if model is None:
+        return data.load(name, track=track)
+    load = partial(data.load, name, image_size=model.shape[1:], track=track)
+    try:
+        return load(crop=model.recipe.crop)
+    except ValueError:
+        if model.recipe.crop is None:
+            raise
+        return load()
+
+
+def whole_test_split(model: Model, source: str | None, group: Group, *, track: Track[object] = silent) -> Images | None:
+    """All test images of the data set that is `source`, or that the model was trained on; None where there are none."""
+    name = source or model.recipe.data
+
+    def found() -> Images | None:
         try:
-            return load(crop=model.recipe.crop)
-        except ValueError:
-            if model.recipe.crop is None:
-                raise
-            return load()
+            return _fitted(f"{name}:test", model, track) if name in SETS else None
+        except (ValueError, OSError):
+            return None
 
     return group.main_first(found)
 

@@ -207,7 +207,7 @@ def test_minutes_stop_a_run_with_a_checkpoint(recipe: Recipe, tmp_path: Path) ->
     said: list[str] = []
     train(replace(recipe, steps=10**6), tmp_path / "run", ALONE, minutes=1e-6, say=said.append)
     assert checkpoint.load(tmp_path / "run").step == 1
-    assert "stopped at step 1 of 1000000: the 1e-06 minutes are over (go on with --resume)" in said
+    assert "stopped at step 1 of 1000000: time is up after 1e-06 min (go on with --resume)" in said
     with pytest.raises(ValueError, match="minutes must be positive"):
         train(recipe, tmp_path / "other", ALONE, minutes=0)
 

@@ -93,7 +93,7 @@ def test_a_run_out_of_its_minutes_has_not_failed(
     main(command(recipe, tmp_path / "run", "--minutes", "1e-6")[3:])
     told = capsys.readouterr()
     assert told.out.strip().endswith("model-00000001.safetensors")
-    assert "stopped at step 1 of 6: the 1e-06 minutes are over (go on with --resume)" in told.err
+    assert "stopped at step 1 of 6: time is up after 1e-06 min (go on with --resume)" in told.err
 
 
 # ---------------------------------------------------------------- two together

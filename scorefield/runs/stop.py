@@ -27,7 +27,7 @@ class Stop:
     def due(self) -> bool:
         """Whether to stop now."""
         if not self.reason and time.monotonic() > self._deadline:
-            self.reason = f"the {self.minutes:g} minutes are over"
+            self.reason = f"time is up after {self.minutes:g} min"
         return bool(self.reason)
 
     @contextmanager

@@ -18,12 +18,10 @@ from scorefield.networks import RefineNet, ResNet
 from scorefield.noise import SampleNoise
 from scorefield.score import Score
 from scorefield.threads import in_threads
-from scorefield.training import ExampleLosses, TrainingState
+from scorefield.training import TOO_MANY, ExampleLosses, TrainingState
 
 WARM_UP = 3
 """Passes before a recording, in which libraries choose their kernels."""
-TOO_MANY = 0.5
-"""Of the last ten or so updates, left out."""
 
 
 def fast(network: RefineNet, *, dtype: torch.dtype = torch.float16) -> Score:
@@ -184,7 +182,7 @@ class RecordedUpdate:
 def _adam(optimizer: torch.optim.Optimizer, bad: Tensor | None, *, many: int = 4) -> None:
     """optimizer.step() of a fused Adam with one group, on `many` streams: each launch leaves most of the GPU idle.
 
-    Where `bad` is 1, nothing changes but the count of steps.
+    Where `bad` is 1, nothing changes.
     """
     (group,) = optimizer.param_groups
     parameters = group["params"]
@@ -203,3 +201,5 @@ def _adam(optimizer: torch.optim.Optimizer, bad: Tensor | None, *, many: int = 4
             torch._fused_adam_(parameters[mine], gradients, first, second, [], steps, found_inf=bad, **settings)
     for stream in streams:
         here.wait_stream(stream)
+    if bad is not None:
+        torch._foreach_sub_([state["step"] for state in states], [bad] * len(states))

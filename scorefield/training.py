@@ -25,6 +25,9 @@ Batch = Callable[[int], Tensor]
 ExampleLosses = Callable[[Tensor, SampleNoise], tuple[Tensor, Tensor]]
 """(bytes, the noise of their places) -> the examples' losses λ(σ)ℓ(σ) and their levels, both (B,)."""
 
+TOO_MANY = 0.5
+"""The share of the last ten or so updates that may be left out, as their gradients were not finite."""
+
 StepLoss = Callable[[int, Tensor, range], tuple[Tensor, Tensor]]
 """(step, bytes, their places in the step's batch) -> the same."""
 
@@ -129,12 +132,11 @@ def descent(
     micro_batch: int = 0,
     rank: int = 0,
     share: Callable[[list[Tensor]], None] = lambda gradients: None,
-    too_many: float = 0.5,
 ) -> Descent:
     """Plainly, in PyTorch. `share` makes the gradients, in place, the mean over all processes.
 
     A batch goes through the network `micro_batch` examples at a time (0: all at once), which saves memory. An update
-    whose gradients are not finite is left out; the losses are NaN when of the last ten or so updates `too_many` were.
+    whose gradients are not finite is left out; the losses are NaN when TOO_MANY of the last ten or so updates were.
     """
     left_out = torch.zeros((), device=next(state.network.parameters()).device)
 
@@ -155,7 +157,7 @@ def descent(
         left_out.lerp_(bad, 0.1)
         step_unless(bad, state.optimizer)
         losses, levels = map(torch.cat, zip(*parts, strict=True))
-        return torch.where(left_out < too_many, losses, torch.nan), levels
+        return torch.where(left_out < TOO_MANY, losses, torch.nan), levels
 
     return descend
 

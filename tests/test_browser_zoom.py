@@ -176,3 +176,20 @@ def test_pixels_that_are_large_need_no_zoom(page: Any, address: str) -> None:
     until(page, "document.querySelector('#inpaint .zoom').hidden")
     assert page.is_hidden("#inpaint .zoom-help")
     assert page.locator("#inpaint .editor").bounding_box() == page.locator("#inpaint .pane").bounding_box()
+
+
+def test_an_image_wider_than_its_window_scrolls_without_zoom(page: Any, address: str) -> None:
+    page.set_viewport_size({"width": 90, "height": 844})
+    open_easel(page, address)
+    told = page.eval_on_selector(
+        "#inpaint .pane",
+        "e => [e.scrollWidth, e.clientWidth, e.querySelector('canvas').clientWidth, getComputedStyle(e).overflowX]",
+    )
+    assert told[0] == WIDTH > told[1] == told[2]
+    assert told[3] == "auto"
+    assert page.is_disabled(ZOOM_OUT)
+    assert page.is_visible("#inpaint .scroll-help")
+    page.eval_on_selector("#inpaint .pane", "e => e.scrollTo(1000, 0)")
+    assert seen(page)["left"] == WIDTH - told[1]
+    page.mouse.click(*place(page, WIDTH - 0.5, 2.5))
+    assert hidden_pixels(page) == [(WIDTH - 1, 2)]

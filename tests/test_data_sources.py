@@ -23,6 +23,9 @@ def test_data_lie_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_mistyped_variable_makes_no_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A folder may be made for the data, but not those above it."""
     mistyped = tmp_path / "dta" / "sets"
+    monkeypatch.setenv("SCOREFIELD_DATA", __file__)
+    with pytest.raises(ValueError, match=r"SCOREFIELD_DATA is .*, a file \(name a folder\)"):
+        folder_of("cache")
     monkeypatch.setenv("SCOREFIELD_DATA", str(mistyped))
     for source in ("mnist", str(put(tmp_path / "pictures" / "one.png", GREYS).parent)):
         with pytest.raises(ValueError, match=r"SCOREFIELD_DATA is .*sets, but there is no folder .*dta \(correct"):

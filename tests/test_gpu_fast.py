@@ -180,7 +180,11 @@ def test_the_fused_networks_residual_paths_may_pass_float16s_largest_number(long
     assert largest[0] > least
     weight = torch.randn_like(x)
     gradients = [torch.autograd.grad(score, list(weights.values()), weight) for score in scores]
-    assert rel(*(torch.cat([each.flatten() for each in all_of_them]) for all_of_them in gradients)) < 0.02
+    for part in ("", "blocks.4.", "blocks.5.", "blocks.6."):  # those of later ones are lost behind so long a path
+        parts = (
+            [g.flatten() for name, g in zip(weights, each, strict=True) if name.startswith(part)] for each in gradients
+        )
+        assert rel(*map(torch.cat, parts)) < (0.1 if part else 0.02)
     with torch.no_grad():
         weights["blocks.6.conv1.weight"][0, 0, 0, 0] = float("nan")
         assert fused(network)(x, sigma).isnan().all()
@@ -216,12 +220,15 @@ def test_an_update_without_a_finite_gradient_is_left_out(recorded: bool) -> None
         else descent(state, step_loss(losses, seed=1), clip=1.0, micro_batch=2)
     )
     pixels = torch.randint(0, 256, (4, 28, 28, 1), dtype=torch.uint8, device="cuda")
+    done = 0
     for value, many in ((1, 2), (0, 1), (1, 1), (0, 12)):
         good.fill_(value)
         for _ in range(many):
             before = network.end.weight.detach().clone()
             told, _ = step(state.step, pixels)
             assert torch.equal(before, network.end.weight) == (value == 0)
+            done += value
+            assert state.optimizer.state[network.end.weight]["step"] == done
             assert all(p.isfinite().all() for p in network.parameters())
             if many < 12:
                 assert told.isfinite().all()

@@ -161,7 +161,7 @@ def test_the_data_sets_test_images_are_measured_as_the_samples_are(
     for name, n in (("train-images-idx3-ubyte", 40), ("t10k-images-idx3-ubyte", 12)):
         header = struct.pack(">4I", 0x803, n, 28, 28)
         (store / "mnist" / name).write_bytes(header + dots(n, n, (28, 28)).tobytes())
-    found = report(run, tmp_path / "r", "--data", "mnist", "--parts", "numbers")
+    found = report(run, tmp_path / "r", "--data", "mnist", "--parts", "numbers", "real")
     for name in ("mnist", "mnist:test"):
         np.save(tmp_path / name.replace(":", "-"), data.load(name, image_size=(12, 12)).pixels)
     files = [str(tmp_path / "mnist-test.npy"), "--data", str(tmp_path / "mnist.npy")]
@@ -171,13 +171,19 @@ def test_the_data_sets_test_images_are_measured_as_the_samples_are(
         assert found["real"][key] == pytest.approx(alone[key], rel=1e-9)
     assert (found["real"]["name"], found["real"]["n"]) == ("mnist:test", 12)
 
-    before = found.pop("real")  # a report from before they were measured gets them, and nothing else is made again
+    before = found.pop("real")  # without it, nothing else is made again
     (tmp_path / "r" / "report.json").write_text(json.dumps(found))
     sampled.clear()
-    assert report(run, tmp_path / "r", "--data", "mnist", "--parts", "numbers")["real"] == before
+    assert report(run, tmp_path / "r", "--data", "mnist", "--parts", "real")["real"] == before
     assert sampled == []
     assert f"fid, mnist:test {before['fid']:20.4f}   n = 12 real images" in capsys.readouterr().out
 
 
-def test_without_a_test_split_no_real_images_are_measured(run: Path, tmp_path: Path) -> None:
-    assert "real" not in report(run, tmp_path / "r", "--parts", "numbers")
+def test_without_a_test_split_there_are_no_such_images(
+    run: Path, tmp_path: Path, sampled: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        report(run, tmp_path / "r", "--parts", "numbers", "real")
+    assert stopped.value.code == 2
+    assert "dots.npy has no test images (mnist, cifar10, celeba have some" in capsys.readouterr().err
+    assert sampled == []

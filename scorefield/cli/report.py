@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from scorefield.distributed import Group
     from scorefield.evaluation.report import Work
 
-Part = Literal["samples", "stages", "neighbors", "numbers", "inpainting", "robustness"]
+Part = Literal["samples", "stages", "neighbors", "numbers", "inpainting", "robustness", "real"]
 PARTS: tuple[Part, ...] = get_args(Part)
 USUAL_PARTS = PARTS[:4]
-KEPT = (*PARTS, "digits", "real", "sampling", "seconds", "made_on")
+KEPT = (*PARTS, "digits", "sampling", "seconds", "made_on")
 """What an interrupted report finds again of what it has made."""
 USUAL = Sampler(n=10_000, batch_size=500)
 SAME = ("model", "sampler", "n", "data")
@@ -47,10 +47,10 @@ def report(
 
     samples: 10 × 10 of them, without and with the last denoising step. stages: samples on their way from noise.
     neighbors: samples beside the nearest training images, and whether they are copies, between pixels and between
-    Inception's features. numbers: FID, KID, precision and recall without and with the last denoising step, of the data
-    set's test images as well, and the objective. Only where --parts names them: inpainting, held-out images with holes
-    of several shapes, completed; and robustness, FID and the like by other step sizes ε and numbers of steps T. An
-    interrupted report goes on where it stopped.
+    Inception's features. numbers: FID, KID, precision and recall without and with the last denoising step, and the
+    objective. Only where --parts names them: inpainting, held-out images with holes of several shapes, completed;
+    robustness, FID and the like by other step sizes ε and numbers of steps T; and real, FID and the like of the data
+    set's test images, for comparison. An interrupted report goes on where it stopped.
 
     Example: scorefield report runs/mnist --out docs/results/mnist
 
@@ -182,10 +182,7 @@ def _make(work: Work, file: ReportFile, parts: list[str]) -> None:
     """The parts that are not there yet."""
     from scorefield.evaluation.report import has_digits
 
-    wanted = list(parts)
-    if "numbers" in parts:
-        wanted += ["digits"] if has_digits(work.model) else []
-        wanted += ["real"] if work.test is not None else []
+    wanted = [*parts, *(["digits"] if "numbers" in parts and has_digits(work.model) else [])]
     todo = [part for part in wanted if not file.has(part)]
     for part in wanted:
         if part not in todo and work.group.main:
@@ -219,8 +216,9 @@ def _tell(name: str, found: dict[str, Any]) -> None:
         if numbers.get("loss") is not None:
             print(f"  objective, Eq. 6         {numbers['loss']:11.4f}   n = {numbers['loss_n']} held-out images")
     if (real := found.get("real")) is not None:
-        fid = "–" if real["fid"] is None else f"{real['fid']:.4f}"
-        print(f"  fid, {real['name']:19} {fid:>11}   n = {real['n']} real images")
+        for key in ("fid", "kid", "precision", "recall"):
+            cell = "–" if real.get(key) is None else f"{real[key]:.4f}"
+            print(f"  {key + ', ' + real['name']:24} {cell:>11}   n = {real['n']} real images")
     for kind, verdict in (digits or {}).items():
         print(f"  accepted as digits       {verdict['accepted']:11.4f}   {kind}, n = {verdict['n']}")
     for space in ("neighbors", "neighbors_inception"):

@@ -16,6 +16,8 @@ def folder_of(name: str) -> Path:
 
 def _checked(root: Path) -> Path:
     """A folder that is there, or can be made in one that is: more than its last part missing is a slip of the pen."""
+    if root.is_file():
+        raise ValueError(f"SCOREFIELD_DATA is {root}, a file (name a folder)")
     if not os.path.isdir(root.parent):  # noqa: PTH112 (False where one may not look, too)
         raise ValueError(
             f"SCOREFIELD_DATA is {root}, but there is no folder {root.parent.absolute()} "

@@ -98,8 +98,8 @@ class Work:
         return training_images(self.model, self.data, self.group, track=self.track)
 
     @cached_property
-    def test(self) -> Images | None:
-        """All test images, where there are such."""
+    def test(self) -> Images:
+        """All test images of the data set."""
         return whole_test_split(self.model, self.data, self.group, track=self.track)
 
     @cached_property
@@ -126,6 +126,8 @@ class Work:
                 _ = self.training  # their features come after the pictures: without a GPU they take hours
         if "inpainting" in wanted:
             _ = self.unseen
+        if "real" in wanted:
+            _ = self.test
 
     def samples_for(self, wanted: Sequence[str]) -> int:
         """How many samples these parts need."""
@@ -206,9 +208,8 @@ class Work:
         return numbers | loss
 
     def real(self) -> dict[str, Any]:
-        """FID and the like of test images: about what a perfect model would get. Without the Inception score, of which
-        the cache knows nothing."""
-        assert self.test is not None
+        """FID and the like of test images, to which a perfect model would come close with as many samples. Without the
+        Inception score, of which the cache knows nothing."""
         found = kept_on_disk(self.test, self.network, self.group, track=self.track)
         reference = self.reference[0]
         if not self.group.main:

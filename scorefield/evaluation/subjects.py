@@ -95,17 +95,12 @@ def _fitted(name: str, model: Model | None, track: Track[object]) -> Images:
         return load()
 
 
-def whole_test_split(model: Model, source: str | None, group: Group, *, track: Track[object] = silent) -> Images | None:
-    """All test images of the data set that is `source`, or that the model was trained on; None where there are none."""
+def whole_test_split(model: Model, source: str | None, group: Group, *, track: Track[object] = silent) -> Images:
+    """All test images of the data set that is `source`, or that the model was trained on."""
     name = source or model.recipe.data
-
-    def found() -> Images | None:
-        try:
-            return _fitted(f"{name}:test", model, track) if name in SETS else None
-        except (ValueError, OSError):
-            return None
-
-    return group.main_first(found)
+    if name not in SETS:
+        raise ValueError(f"{name} has no test images ({', '.join(SETS)} have some; or do without the part real)")
+    return group.main_first(partial(_fitted, f"{name}:test", model, track))
 
 
 def _own(model: Model, track: Track[object]) -> tuple[Images, Images | None]:

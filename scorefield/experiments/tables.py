@@ -29,7 +29,8 @@ def numbers(data_set: DataSet, mine: Reports, titles: dict[str, str]) -> str:
     if not measured:
         return ""
     digits = next((report["digits"]["test"] for report in mine.values() if "test" in report.get("digits", {})), None)
-    real = next((report["real"] for report in mine.values() if "real" in report), None)
+    against = sorted({_against(report["numbers"]) for report in measured.values()})
+    real = next((report["real"] for report in mine.values() if "real" in report), None) if len(against) == 1 else None
     head = ["", "the paper", *(titles[name] for name in measured), *(["real test images"] if digits or real else [])]
     rows = []
     for kind, words in KINDS.items():
@@ -43,11 +44,11 @@ def numbers(data_set: DataSet, mine: Reports, titles: dict[str, str]) -> str:
     losses = [_loss(report["numbers"]) for report in measured.values()]
     rows.append(["objective, Eq. 6, held-out images", "–", *losses, "–"])
     rows = [row[: len(head)] for row in rows]
-    against = sorted({_against(report["numbers"]) for report in measured.values()})
     note = (
-        f"{data_set.remark} Real images: {'; '.join(against)}. Denoised: after one more step, "
+        f"{data_set.remark} Compared with {'; '.join(against)}. Denoised: after one more step, "
         "x + σ² s(x, σ), which takes off the last level's noise; hardly seen, that noise weighs on FID and precision."
     ).strip()
+    note += " Test images are compared likewise; as many samples of a perfect model would come close." if real else ""
     note += _judge(digits) if digits else ""
     return f"{note}\n\n{table(head, rows)}" + (f"\n{_table_1(measured, titles, real)}" if data_set.inception else "")
 

@@ -38,13 +38,13 @@ from scorefield.networks.scaled import Conv, Inside, Outside, Scale
 UNIT = 2.0**-6
 """65,504 stands for 4 million then. What is normalised is of the order of 1, far from float16's smallest steps."""
 DEEP = 2.0**-12
-"""Of the dilated stages, where 65,504 stands for 268 million. Their shortcuts are convolutions of what nothing has
-normalised, and the normalisations after them make the score blind to how long a path is, so that it only ever grows:
-on CIFAR-10 to 1.0, 3.1 and 3.8 million after 20,000, 40,000 and 46,500 steps. At the beginning paths are of the order
-of 1, which float16 holds here with the error that it has anyway, 2⁻¹³."""
+"""Of the dilated stages, where 65,504 stands for 268 million. Each begins with a convolution of a path that nothing has
+normalised, and the normalisations after it make the score blind to how long the path is, so that it only grows: on
+CIFAR-10 to 1.0, 3.1 and 3.8 million after 20,000, 40,000 and 46,500 steps (before these stages to 500 and 1,000). At
+the beginning paths are of the order of 1: float16 is as exact there as ever, and only what is below ¼ has an error of
+up to 2⁻¹³."""
 DILATED = 4
-"""The first block of these stages. What comes of them stays so multiplied up to the normalisations before the sum with
-the stage that is not dilated."""
+"""The first block of these stages. What comes of them stays so multiplied up to the normalisations before their sum."""
 
 
 class Fused:
@@ -157,7 +157,7 @@ class _Call:
         return F.conv2d(x, self.of[module.weight], self.bias(module), module.stride, module.padding)
 
     def residual(self, block: ResidualBlock, x: Tensor, given: float, unit: float) -> Tensor:
-        """x comes multiplied by the one, and what it becomes is multiplied by the other."""
+        """x comes multiplied by `given`, the result is multiplied by `unit`."""
         h, x = self.norm(block.norm1, x, units=(given, unit))
         h, _ = self.norm(block.norm2, self.conv(block.conv1, h), self.bias(block.conv1), units=(unit, unit))
         h = self.conv(block.conv2, h)
@@ -206,7 +206,7 @@ class _Call:
         return x + link + self.conv(module.convs[1], pool(h))
 
     def refine(self, block: RefineBlock, unit: float, fine: Tensor, coarse: Tensor | None = None) -> Tensor:
-        """They come multiplied by `unit`; what they become is multiplied by it if it is one alone, by UNIT if two."""
+        """They come multiplied by `unit`, as is the result where `fine` comes alone; that of two is so by UNIT."""
         fine = self.units(block.adapt[0], fine, unit)
         if coarse is None or block.fuse is None:
             h = torch.ops.aten.elu(fine, unit, 1, 1 / unit)  # unit · ELU(fine/unit)

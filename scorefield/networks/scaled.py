@@ -14,11 +14,13 @@ from torch.nn import functional as F
 from scorefield.kernels.streams import Aside
 
 LARGEST = -2
-"""Gradients are scaled so that the largest of the network's output lies between 2⁻³ and 2⁻². Seen on MNIST, at the
-beginning and after 20,000 steps: by activations it is up to 17 times as large, over UNIT, and of the weights, which sum
-over pixels and batch, 300 times, far from 65,504. Along large residual paths gradients are small: 3e-5 of the output's.
-With a LARGEST of -4 those of some parameters there were 18 % beside float32's, with -8 75 %, with 0 1 %. On CIFAR-10
-after 46,500 steps all of 315 are within 7 % but those of three convolutions that add 10⁻⁴ to their path."""
+"""Gradients are scaled so that the largest of the network's output lies between 2⁻³ and 2⁻². Those of activations are
+divided by their units as well, and far from 65,504 all the same: seen were 26 times the output's where the unit is
+2⁻⁶, which makes 420, and 4 times where it is 2⁻¹², which makes 4,000; those of weights, which sum over pixels and
+batch, 300 times. Along large residual paths gradients are small, 3e-5 of the output's on MNIST after 20,000 steps: with
+a LARGEST of -4 those of some parameters were 18 % beside float32's, with -8 75 %, with 0 1 %. On CIFAR-10 after 46,500
+steps the gradients of all 315 parameters are within 7 % of float32's, but for three convolutions that add 10⁻⁴ to
+their path."""
 USUAL = 17
 """For batches of more than 2¹⁷ pixels (128 images of 32 × 32) it is less, in proportion, as the sums may be more."""
 
@@ -75,8 +77,8 @@ class Outside(torch.autograd.Function):
 
 
 class Inside(torch.autograd.Function):
-    """Parameters as they are used inside; their gradients in float32, unscaled. All in a few launches. Three kinds come
-    one after the other: so many `cast` to 16 bit, as many as there are `units` multiplied by these, the rest as is."""
+    """Parameters as they are used inside; their gradients in float32, unscaled. All in a few launches. The first `cast`
+    of them become 16 bit, the next are multiplied by `units`, the rest stay as they are."""
 
     @staticmethod
     def forward(

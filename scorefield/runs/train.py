@@ -17,7 +17,7 @@ from torch import Tensor
 
 from scorefield import data, kernels
 from scorefield.distributed import Group, device_name
-from scorefield.fast import TOO_MANY, RecordedUpdate, fast
+from scorefield.fast import RecordedUpdate, fast
 from scorefield.logs import Log
 from scorefield.networks import RefineNet
 from scorefield.progress import Bar, Track, silent
@@ -204,15 +204,7 @@ def _updates(run: Run, batch: Batch) -> Iterator[Update]:
     else:
         micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)
         loss = step_loss(losses, seed=recipe.seed)
-        step = descent(
-            run.state,
-            loss,
-            clip=recipe.clip,
-            micro_batch=micro_batch,
-            rank=group.rank,
-            share=group.mean_,
-            too_many=TOO_MANY,
-        )
+        step = descent(run.state, loss, clip=recipe.clip, micro_batch=micro_batch, rank=group.rank, share=group.mean_)
     rate, warmup = recipe.learning_rate, recipe.warmup
     return fit(run.state, batch, step, steps=recipe.steps, learning_rate=rate, warmup=warmup, ema=recipe.ema)
 

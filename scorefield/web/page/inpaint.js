@@ -53,9 +53,9 @@ export function makeTab(root, { models, limits }) {
       find("[data-do=redo]", root).disabled = !editor.redos.length;
       if (editor.pointer == null && editor.hidden.length <= 2 ** 16) remember("hole", JSON.stringify([editor.width, editor.height, editor.hidden.join("")]));
     },
-    onView({ factor, easiest }) {
+    onView({ factor, easiest, scrolls }) {
       find(".zoom", root).hidden = find(".zoom-help", root).hidden = easiest === 1; // its pixels are large enough as they are
-      find(".scroll-help", root).hidden = factor === 1;
+      find(".scroll-help", root).hidden = !scrolls;
       find(".zoom output", root).textContent = `×\u2009${factor}`;
       find("[data-zoom='0.5']", root).disabled = factor === 1;
       find("[data-zoom='2']", root).disabled = factor === easiest;

@@ -99,7 +99,7 @@ export function makeTab(root) {
     charts.speed.show([{ name: "images per second", colour: levelColour(1, 2), points: column(run.log, "images_per_second") }]);
 
     none = !run.recipe.previews ? "This run draws none: previews is 0 in its recipe."
-      : run.state === "training" ? "None yet: they are drawn at each checkpoint." : "None: they are drawn at each checkpoint, and it had come to none.";
+      : run.state === "training" ? "None yet: they are drawn at each checkpoint." : "None were drawn: the run stopped before its first checkpoint, or its samples diverged.";
     const following = Number(slider.value) >= samples.length - 1;
     samples = (run.samples ?? []).map((sample) => ({ ...sample, n: run.recipe.previews, shape: run.shape }));
     slider.max = Math.max(0, samples.length - 1);

@@ -37,7 +37,7 @@ export function digits(x) {
   const size = Math.abs(x);
   if (size !== 0 && (size < 1e-4 || size >= 1e6)) return x.toExponential(1);
   const rounded = Number(x.toPrecision(3));
-  return size < 1e3 ? String(rounded) : count(rounded);
+  return Math.abs(rounded) < 1e3 ? String(rounded) : count(rounded);
 }
 export const count = (x) => x.toLocaleString("en");
 export const percent = (x) => `${Math.round(100 * x)} %`;

@@ -7,7 +7,7 @@ export class View {
   /** The canvas stays in the window, as large as it; the ground behind it is as large as the image, and scrolls. */
   constructor(canvas, { onChange }) {
     const ground = canvas.parentElement, pane = ground.parentElement, stage = pane.parentElement;
-    Object.assign(this, { canvas, ground, pane, stage, factor: 1, easiest: 1, width: 1, height: 1, zoom: 0, left: 0, top: 0 });
+    Object.assign(this, { canvas, ground, pane, stage, factor: 1, easiest: 1, scrolls: false, width: 1, height: 1, zoom: 0, left: 0, top: 0 });
     pane.addEventListener("scroll", onChange);
     new ResizeObserver(onChange).observe(stage);
   }
@@ -24,12 +24,13 @@ export class View {
     this.factor = Math.min(this.factor, this.easiest);
     const zoom = fit * this.factor, whole = [width * zoom, height * zoom];
     const most = [wide, Math.max(0.75 * wide, (height * fit) / ratio)]; // about as high as before: the buttons stay below
-    pane.classList.toggle("zoomed", this.factor > 1);
+    this.scrolls = this.factor > 1 || whole[0] > wide * ratio; // larger than the window
+    pane.classList.toggle("zoomed", this.scrolls);
     ["width", "height"].forEach((side, k) => {
       ground.style[side] = `${whole[k] / ratio}px`;
       pane.style[side] = `${Math.min(most[k], whole[k] / ratio)}px`;
     });
-    const seen = [pane.clientWidth, pane.clientHeight].map((side, k) => (this.factor > 1 ? Math.min(whole[k], Math.floor(side * ratio)) : whole[k]));
+    const seen = [pane.clientWidth, pane.clientHeight].map((side, k) => (this.scrolls ? Math.min(whole[k], Math.floor(side * ratio)) : whole[k]));
     [canvas.width, canvas.height] = seen;
     canvas.style.width = `${canvas.width / ratio}px`;
     Object.assign(this, { width, height, zoom, left: Math.round(pane.scrollLeft * ratio), top: Math.round(pane.scrollTop * ratio) });

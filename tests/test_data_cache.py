@@ -182,6 +182,7 @@ def test_two_processes_at_once(folder: Path, root: Path, monkeypatch: pytest.Mon
 
 def test_a_folder_that_may_not_be_written_to(folder: Path, root: Path) -> None:
     fill(folder, 2)
-    root.write_text("a file where the folder should be")
+    root.mkdir()
+    (root / "cache").write_text("a file where the folder should be")
     with pytest.raises(OSError, match=r"cannot write prepared images into .*\(set SCOREFIELD_DATA"):
         load(str(folder))

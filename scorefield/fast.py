@@ -18,7 +18,7 @@ from scorefield.networks import RefineNet, ResNet
 from scorefield.noise import SampleNoise
 from scorefield.score import Score
 from scorefield.threads import in_threads
-from scorefield.training import TOO_MANY, ExampleLosses, TrainingState
+from scorefield.training import ExampleLosses, LeftOut, TrainingState
 
 WARM_UP = 3
 """Passes before a recording, in which libraries choose their kernels."""
@@ -117,7 +117,7 @@ class RecordedUpdate:
     """A whole update as a CUDA graph: noise, loss, gradients, clipping and Adam's step.
 
     Where `bad` is 1 after the backward pass, not 0, as gradients were too much for 16 bit, the update is left out. The
-    losses are NaN when these are TOO_MANY.
+    losses are NaN when these are too many.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class RecordedUpdate:
     ) -> None:
         self._losses, self._optimizer, self._seed, self._clip, self._bad = losses, state.optimizer, seed, clip, bad
         self._parameters = list(state.network.parameters())
-        self._left_out = torch.zeros((), device=self._parameters[0].device)
+        self._left_out = LeftOut(self._parameters[0].device)
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, step: int, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,7 +149,7 @@ class RecordedUpdate:
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             losses, levels = self._gradients()
             self._step()
-            self._result = torch.where(self._left_out < TOO_MANY, losses, torch.nan), levels
+            self._result = losses if self._bad is None else self._left_out.told(losses, self._bad), levels
 
     def _gradients(self) -> tuple[Tensor, Tensor]:
         for parameter in self._parameters:
@@ -163,8 +163,6 @@ class RecordedUpdate:
     def _step(self) -> None:
         if self._clip:
             nn.utils.clip_grad_norm_(self._parameters, self._clip)
-        if self._bad is not None:
-            self._left_out.lerp_(self._bad, 0.1)
         _adam(self._optimizer, self._bad)
 
     @torch.no_grad()

@@ -25,11 +25,11 @@ Batch = Callable[[int], Tensor]
 ExampleLosses = Callable[[Tensor, SampleNoise], tuple[Tensor, Tensor]]
 """(bytes, the noise of their places) -> the examples' losses λ(σ)ℓ(σ) and their levels, both (B,)."""
 
-TOO_MANY = 0.5
-"""The share of the last ten or so updates that may be left out, as their gradients were not finite."""
-
 StepLoss = Callable[[int, Tensor, range], tuple[Tensor, Tensor]]
 """(step, bytes, their places in the step's batch) -> the same."""
+
+TOO_MANY = 0.5
+"""The share of the last ten or so updates that may be left out, as their gradients were not finite."""
 
 
 class Update(NamedTuple):
@@ -138,7 +138,7 @@ def descent(
     A batch goes through the network `micro_batch` examples at a time (0: all at once), which saves memory. An update
     whose gradients are not finite is left out; the losses are NaN when TOO_MANY of the last ten or so updates were.
     """
-    left_out = torch.zeros((), device=next(state.network.parameters()).device)
+    left_out = LeftOut(next(state.network.parameters()).device)
 
     def descend(step: int, pixels: Tensor) -> tuple[Tensor, Tensor]:
         first, size = rank * len(pixels), micro_batch or len(pixels)
@@ -154,12 +154,23 @@ def descent(
         bad = not_finite(gradients)  # as in all processes, which have the same gradients now
         if clip:
             nn.utils.clip_grad_norm_(state.network.parameters(), clip)
-        left_out.lerp_(bad, 0.1)
         step_unless(bad, state.optimizer)
         losses, levels = map(torch.cat, zip(*parts, strict=True))
-        return torch.where(left_out < TOO_MANY, losses, torch.nan), levels
+        return left_out.told(losses, bad), levels
 
     return descend
+
+
+class LeftOut:
+    """Keeps count of the updates that are left out, on their device, which need not be waited for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._share = torch.zeros((), device=device)
+
+    def told(self, losses: Tensor, bad: Tensor) -> Tensor:
+        """The losses of one more update, which is left out where `bad` is 1; NaN once TOO_MANY are."""
+        self._share.lerp_(bad, 0.1)
+        return torch.where(self._share < TOO_MANY, losses, torch.nan)
 
 
 def not_finite(tensors: list[Tensor]) -> Tensor:

@@ -18,7 +18,7 @@ from scorefield.networks import RefineNet, ResNet
 from scorefield.networks.refinenet import CondInstanceNorm
 from scorefield.noise import SampleNoise
 from scorefield.recipes import Recipe, network_of
-from scorefield.training import Descent, TrainingState, descent, example_losses, fit, step_loss
+from scorefield.training import Descent, TrainingState, adam, descent, example_losses, fit, step_loss
 
 if TYPE_CHECKING:
     from scorefield.networks.fused import Fused
@@ -205,8 +205,7 @@ def test_a_recorded_score_serves_any_number_of_images() -> None:
 @pytest.mark.parametrize("recorded", [True, False])
 def test_an_update_without_a_finite_gradient_is_left_out(recorded: bool) -> None:
     network = network_of(Recipe(width=16), channels=1).cuda()
-    rate = torch.tensor(1e-3, device="cuda")
-    state = TrainingState(network, torch.optim.Adam(network.parameters(), lr=rate, fused=True, capturable=True))
+    state = TrainingState(network, adam(network, 1e-3))
     score, good = fused(network), torch.ones((), device="cuda")
     plain = example_losses(score, network.sigmas)
 
@@ -242,9 +241,7 @@ def test_a_recorded_update_is_the_update(clip: float) -> None:
     for recorded in (True, False):
         network = network_of(Recipe(width=16), channels=1).cuda()
         start = torch.cat([p.detach().flatten() for p in network.parameters()])
-        rate = torch.tensor(1e-3, device="cuda")
-        optimizer = torch.optim.Adam(network.parameters(), lr=rate, fused=True, capturable=True)
-        state = TrainingState(network, optimizer)
+        state = TrainingState(network, adam(network, 1e-3))
         losses = example_losses(fused(network), network.sigmas)
         plain = descent(state, step_loss(losses, seed=1), clip=clip)
         step = RecordedUpdate(losses, state, seed=1, clip=clip) if recorded else plain

@@ -166,17 +166,21 @@ def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path:
     assert_same(final(tmp_path / "whole", 60), final(tmp_path / "run", 60))
 
 
-def test_a_gradient_that_is_not_finite_in_one_process_is_left_out_by_all(recipe: Recipe, tmp_path: Path) -> None:
-    spoilt = (
+def spoiling(loss: str, when: str) -> str:
+    """Python that makes this of the second process's losses then."""
+    return (
         "import os, scorefield.recipes as recipes, scorefield.objectives as objectives\n"
         "calls = []\n"
         "def spoil(*args, **kwargs):\n"
         "    calls.append(1)\n"
         "    loss = objectives.denoising(*args, **kwargs)\n"
-        "    bad = os.environ['RANK'] == '1' and len(calls) == 4\n"
-        "    return loss + (loss - loss.detach()).abs().sqrt() if bad else loss\n"
+        f"    return {loss} if os.environ['RANK'] == '1' and {when} else loss\n"
         "recipes.OBJECTIVES['denoising'] = spoil\n"
     )
+
+
+def test_a_gradient_that_is_not_finite_in_one_process_is_left_out_by_all(recipe: Recipe, tmp_path: Path) -> None:
+    spoilt = spoiling("loss + (loss - loss.detach()).abs().sqrt()", "len(calls) == 4")
     recipe = replace(recipe, checkpoint_every=1)
     processes = pair(recipe, tmp_path / "run", before=spoilt)
     said = [process.communicate(timeout=60)[1] for process in processes]
@@ -188,15 +192,7 @@ def test_a_gradient_that_is_not_finite_in_one_process_is_left_out_by_all(recipe:
 
 
 def test_a_loss_that_is_not_finite_in_one_process_stops_all(recipe: Recipe, tmp_path: Path) -> None:
-    spoilt = (
-        "import os, scorefield.recipes as recipes, scorefield.objectives as objectives\n"
-        "calls = []\n"
-        "def spoil(*args, **kwargs):\n"
-        "    calls.append(1)\n"
-        "    loss = objectives.denoising(*args, **kwargs)\n"
-        "    return loss * float('nan') if os.environ['RANK'] == '1' and len(calls) > 3 else loss\n"
-        "recipes.OBJECTIVES['denoising'] = spoil\n"
-    )
+    spoilt = spoiling("loss * float('nan')", "len(calls) > 3")
     processes = pair(recipe, tmp_path / "run", before=spoilt)
     said = [process.communicate(timeout=60)[1] for process in processes]
     assert [process.returncode for process in processes] == [1, 1], said

@@ -43,7 +43,7 @@ def numbers(data_set: DataSet, mine: Reports, titles: dict[str, str]) -> str:
             rows.append([f"{title}{words}", "–", *cells, show_digits(digits if plain else None)])
     losses = [_loss(report["numbers"]) for report in measured.values()]
     rows.append(["objective, Eq. 6, held-out images", "–", *losses, "–"])
-    rows = [row[: len(head)] for row in rows]
+    rows = [row[: len(head)] for row in rows]  # without the last column where nothing real was measured
     note = (
         f"{data_set.remark} Compared with {'; '.join(against)}. Denoised: after one more step, "
         "x + σ² s(x, σ), which takes off the last level's noise; hardly seen, that noise weighs on FID and precision."

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scorefield.kernels.passes import flag
+from scorefield.kernels.passes import flag, tile
 from scorefield.kernels.streams import Beside, at_once
 
 PROGRAMS = 264
@@ -23,9 +23,7 @@ PROGRAMS = 264
 @triton.jit(do_not_specialize=["pixels", "elu"])
 def _add(a_ptr, b_ptr, bias_ptr, out_ptr, pixels, C, unit, elu, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     channel = tl.arange(0, COLUMNS)
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    mask = (row < pixels)[:, None] & (channel < C)[None, :]
-    place = row[:, None] * C + channel[None, :]
+    place, mask = tile(tl.program_id(0).to(tl.int64) * ROWS, channel, pixels, C, ROWS)
     y = tl.load(a_ptr + place, mask=mask, other=0.0).to(tl.float32)
     y += tl.load(b_ptr + place, mask=mask, other=0.0).to(tl.float32)
     y += tl.load(bias_ptr + channel, mask=channel < C, other=0.0)[None, :]
@@ -41,9 +39,7 @@ def _backward(grad_ptr, z_ptr, out_ptr, sums_ptr, pixels, C, unit, elu, ROWS: tl
     channel = tl.arange(0, COLUMNS)
     total = tl.zeros([COLUMNS], tl.float32)
     for first in range(program * ROWS, pixels, programs * ROWS):
-        row = (first + tl.arange(0, ROWS)).to(tl.int64)
-        mask = (row < pixels)[:, None] & (channel < C)[None, :]
-        place = row[:, None] * C + channel[None, :]
+        place, mask = tile(tl.cast(first, tl.int64), channel, pixels, C, ROWS)
         grad = tl.load(grad_ptr + place, mask=mask, other=0.0).to(tl.float32)
         changed = mask & flag(elu, channel)[None, :]
         z = tl.load(z_ptr + place, mask=changed, other=1.0).to(tl.float32)

@@ -20,7 +20,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scorefield.kernels.passes import flag
+from scorefield.kernels.passes import flag, tile
 
 PROGRAMS = 528
 """That sum the bias's gradient, at most; their sums are then added up in one order."""
@@ -31,10 +31,8 @@ def _forward(
     x_ptr, more_ptr, bias_ptr, sum_ptr, z_ptr, pixels, C, has_more, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
     channel = tl.arange(0, COLUMNS)
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    mask = (row < pixels)[:, None] & (channel < C)[None, :]
+    place, mask = tile(tl.program_id(0).to(tl.int64) * ROWS, channel, pixels, C, ROWS)
     more = mask & flag(has_more, channel)[None, :]
-    place = row[:, None] * C + channel[None, :]
     along = place + pixels.to(tl.int64) * C
     y = tl.load(x_ptr + place, mask=mask, other=0.0) + tl.load(more_ptr + place, mask=more, other=0.0)
     y += tl.load(bias_ptr + channel, mask=channel < C, other=0.0)[None, :]
@@ -55,10 +53,8 @@ def _backward(
     channel = tl.arange(0, COLUMNS)
     total = tl.zeros([COLUMNS], tl.float32)
     for first in range(program * ROWS, pixels, programs * ROWS):
-        row = (first + tl.arange(0, ROWS)).to(tl.int64)
-        mask = (row < pixels)[:, None] & (channel < C)[None, :]
+        place, mask = tile(tl.cast(first, tl.int64), channel, pixels, C, ROWS)
         more = mask & flag(has_more, channel)[None, :]
-        place = row[:, None] * C + channel[None, :]
         along = place + pixels.to(tl.int64) * C
         y = tl.load(sum_ptr + place, mask=mask, other=1.0)
         t = tl.load(sum_ptr + along, mask=mask, other=0.0)

@@ -2,7 +2,7 @@
 its channels.
 
 The symbols are those of norm.py. What varies from norm to norm (whether there is a bias, an ELU, more that comes to x)
-is known when the kernels run, not when they are compiled, which takes long enough.
+is known when the kernels run, not when they are compiled, which takes long enough. `flag` and `tile` serve the other kernels too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def flag(yes, like):
 
 @triton.jit
 def tile(first, channel, N, C, ROWS: tl.constexpr):
-    """Where ROWS pixels of a sample lie from its beginning on, and which of them exist."""
+    """Where ROWS pixels from the first on lie, of N pixels with C channels, and which of them exist."""
     row = first + tl.arange(0, ROWS)
     return row[:, None] * C + channel[None, :], (row < N)[:, None] & (channel < C)[None, :]
 

@@ -17,7 +17,7 @@ class Stop:
     minutes: float
     reason: str = ""
     number: int = 0
-    """Of the signal that said so, or 0."""
+    """Of the signal that said so, or 0; in the end, the same in all processes."""
 
     def __post_init__(self) -> None:
         if not self.minutes > 0:

@@ -53,17 +53,10 @@ def train(
     with ExitStack() as held:
         group.agreed(lambda: held.enter_context(locked(out)))
         group.agreed(partial(check_folder, recipe, out, resume=resume))
-        return _train(
-            recipe,
-            out,
-            group,
-            stop,
-            resume=resume,
-            extra_logs=extra_logs,
-            interrupted=interrupted,
-            say=say,
-            track=track,
-        )
+        saved = _train(recipe, out, group, stop, resume=resume, extra_logs=extra_logs, say=say, track=track)
+    if stop.number:
+        interrupted(stop.number)
+    return saved
 
 
 def _train(
@@ -74,7 +67,6 @@ def _train(
     *,
     resume: bool,
     extra_logs: Sequence[Callable[..., Log]],
-    interrupted: Callable[[int], None],
     say: Say,
     track: Track[object],
 ) -> Path:
@@ -93,11 +85,11 @@ def _train(
             run.catch_up()
         group.wait()
         _loop(run, batch, stop)
-    if run.state.step < recipe.steps:
+    unfinished = run.state.step < recipe.steps
+    stop.number = next(filter(None, group.all(stop.number)), 0) if unfinished else 0
+    if unfinished:
         why = stop.reason or "another process was told to stop"
         say(f"stopped at step {run.state.step} of {recipe.steps}: {why} (go on with --resume)")
-        if number := next(filter(None, group.all(stop.number)), 0):
-            interrupted(number)
     return run.saved or out
 
 

@@ -2,8 +2,9 @@
 its channels.
 
 The symbols are those of norm.py. What varies from norm to norm (whether there is a bias, an ELU, more that comes to x)
-is known when the kernels run, not when they are compiled, which takes long enough. `flag` and `tile` serve other kernels
-too.
+is known when the kernels run, not when they are compiled, which takes long enough.
+
+`flag` and `tile` serve the other kernels too.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from scorefield.cli import main
 from scorefield.evaluation.image_figures import KINDS
 from scorefield.experiments.sheets import ABOVE, GAP, side_by_side, table_1, titles_of
 from scorefield.images import save_png
+from scorefield.shipped import listed
 
 __all__ = ["run", "store"]
 
@@ -111,7 +112,7 @@ def test_a_quick_figure_goes_as_far_with_fewer_steps(tmp_path: Path) -> None:
     ("words", "why"),
     [
         (["fig6"], "fig6 shows shipped models of celeba and cifar10, which are missing"),
-        (["table1"], "name another model, or a run of yours, with --models; shipped models: mnist, mnist-small"),
+        (["table1"], f"name another model, or a run of yours, with --models; {listed()}"),
         (["fig2", "--models", "mnist-small"], "fig2 shows no models"),
         (["fig2", "--data", "mnist"], "fig2 shows no models"),
         (["fig4", "--models", "nowhere"], "no shipped model of that name"),

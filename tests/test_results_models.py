@@ -29,10 +29,12 @@ def test_cifar10_stands_in_the_papers_table(tmp_path: Path) -> None:
     assert row_of(text, "FID") == ["FID", "25.32", fid, real]
     assert row_of(text, "FID, denoised") == ["FID, denoised", "–", f"{denoised['fid']:.2f} (n = 5,000)", "–"]
     assert row_of(text, "Inception score")[1:] == ["8.87 ± .12", "8.12 ± 0.06 (n = 5,000)", "–"]
-    assert row_of(text, "real test images") == ["real test images", "–", real]
-    assert row_of(text, "NCSN (CIFAR-10, unconditional, the paper)")[1:] == ["8.87 ± .12", "25.32"]
-    assert row_of(text, "ProgressiveGAN (CIFAR-10, unconditional, the paper)")[1:] == ["8.80 ± .05", "–"]
-    assert row_of(text, "**NCSN, denoised (ours)**")[2] == f"{denoised['fid']:.2f} (n = 5,000)"
+    assert row_of(text, "real test images") == ["real test images", "–", real, "–"]
+    theirs = ["8.87 ± .12", "25.32", "200,000 iterations"]
+    assert row_of(text, "NCSN (CIFAR-10, unconditional, the paper)")[1:] == theirs
+    assert row_of(text, "ProgressiveGAN (CIFAR-10, unconditional, the paper)")[1:] == ["8.80 ± .05", "–", "–"]
+    ours = [f"{denoised['fid']:.2f} (n = 5,000)", "200,000 iterations, 28 min 24 s"]
+    assert row_of(text, "**NCSN, denoised (ours)**")[2:] == ours
     assert "Figure 5 (c), Figure 13" in text
     assert "accepted as digits" not in text
 
@@ -44,7 +46,7 @@ def test_the_papers_table() -> None:
     best = {row.model: (row.inception, row.fid) for row in every}
     assert best["NCSN"] == ("8.87 ± .12", "25.32")
     assert min(TABLE_1["CIFAR-10, unconditional"], key=lambda row: float(row.fid or "inf")).model == "MoLM"
-    assert max(every, key=lambda row: float(row.inception.split()[0])) == ("BigGAN", "9.22", "14.73")
+    assert max(every, key=lambda row: float(row.inception.split()[0])) == ("BigGAN", "9.22", "14.73", "–")
 
 
 def test_a_data_set_that_the_paper_does_not_have(tmp_path: Path) -> None:
@@ -110,3 +112,24 @@ def test_an_imported_model_has_no_train_command(tmp_path: Path) -> None:
     text = made(tmp_path / "docs")
     assert "```sh\n# imported from checkpoint_200000.pth\nscorefield report runs/cifar10 --out" in text
     assert "scorefield train cifar10 " not in text
+
+
+def test_raw_weights_of_an_averaged_run_are_exported_from_it(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "cifar10-raw", seed=0, digits=None, training=None)
+    report["command"] = "scorefield report raw.safetensors --out docs/results/cifar10-raw -n 5000"
+    report["model"] |= {"step": 70_000, "recipe": {**asdict(RECIPES["cifar10"]), "ema": 0.999}, "machine": "a GPU"}
+    (folder / "cifar10-raw" / "report.json").write_text(json.dumps(report))
+    text = made(tmp_path / "docs")
+    train = "scorefield train cifar10 --steps 70000 --ema 0.999 --out runs/cifar10\n# 70,000 iterations of 128 images"
+    export = "\nscorefield export runs/cifar10 --weights raw --out raw.safetensors\nscorefield report raw.safetensors"
+    assert f"{train}, on a GPU{export}" in text
+    assert row_of(text, "**NCSN, raw weights (ours)**")[3] == "70,000 iterations"
+
+
+def test_remarks_beside_a_report_stand_below_its_commands(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    fake(folder, "cifar10", seed=0, digits=None)
+    (folder / "cifar10" / "remarks.md").write_text("The *second* run.\n", encoding="utf-8")
+    text = made(tmp_path / "docs")
+    assert "network calls each\n```\n\nThe *second* run.\n\n" in text

@@ -133,7 +133,7 @@ def test_the_models_in_the_box(name: str) -> None:
     path = shipped.shipped_models()[name]
     found = load(f"model:{name}")
     assert len(found.held) == 1
-    assert path.stat().st_size < 25e6
+    assert path.stat().st_size < (25e6 if path.parent == shipped.FOLDERS[-1] else 64e6)  # in the package, or beside it
     assert found.recipe.data == found.facts["data"] == name.split("-")[0]
     with safe_open(path, framework="pt") as file:
         assert "/" not in "".join(file.metadata().values()).replace("ema/", "").replace("raw/", "")

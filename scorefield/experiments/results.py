@@ -23,21 +23,26 @@ HEAD = "# Results\n\nMade by `scorefield results`"
 """How the page begins."""
 WIDTH = 440
 """Of the pictures, in pixels."""
+REMARKS = "remarks.md"
+"""Beside a report, what a person has to say of how it came about; it stands below the commands."""
 NO_MATTER = ("checkpoint_every", "evaluate_every", "log_every", "previews", "preview_steps")
 """Settings of a recipe that do not change what is learned."""
 
 
 def read_reports(folder: Path) -> Reports:
-    """All of folder/NAME/report.json."""
+    """All of folder/NAME/report.json, with the remarks beside them."""
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder} (scorefield report MODEL --out {folder}/NAME makes one)")
     found: Reports = {}
     for path in sorted(folder.glob("*/report.json")):
         try:
-            found[path.parent.name] = json.loads(path.read_text(encoding="utf-8"))
-            _ = found[path.parent.name]["model"]["sigmas"]
+            report = json.loads(path.read_text(encoding="utf-8"))
+            _ = report["model"]["sigmas"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is no report: {error} (make it anew with scorefield report)") from error
+        if (remarks := path.with_name(REMARKS)).is_file():
+            report["remarks"] = remarks.read_text(encoding="utf-8").strip()
+        found[path.parent.name] = report
     return found
 
 
@@ -156,6 +161,7 @@ def _made(name: str, title: str, report: dict[str, Any]) -> str:
         f"**{title}**: {model['parameters'] / 1e6:.2f} M parameters, {levels}; {model['weights']} weights of step "
         f"{model['step']:,}; sampled with T = {sampler['steps']}, ε = {sampler['step_size']:g}.\n\n```sh\n"
         f"{_trained(name, report)}{report['command']}\n{took}\n```\n"
+        + (f"\n{report['remarks']}\n" if "remarks" in report else "")
     )
 
 
@@ -166,7 +172,7 @@ def _trained(name: str, report: dict[str, Any]) -> str:
         return f"# imported from {model['imported_from']}\n"
     place = Path(shlex.split(report["command"])[2])
     selected, run = place.name == "best", (place.parent if place.name == "best" else place)
-    run = run if len(run.parts) > 1 else Path("runs") / name  # a model file has no folder of its own
+    run = run if len(run.parts) > 1 else Path("runs") / name.removesuffix("-raw")  # a model file has no folder
     recipe = model["recipe"] if selected else {**model["recipe"], "steps": model["step"]}
     how = f"# {model['step']:,} iterations of {recipe['batch_size']} images"
     if "seconds" in training:
@@ -175,6 +181,9 @@ def _trained(name: str, report: dict[str, Any]) -> str:
     if (shipped := shipped_models().get(place.as_posix())) is not None:
         inside = 3 if shipped.parent == FOLDERS[-1] else 2  # of the package, or beside it
         how += f"\nscorefield export {run} --out {'/'.join(shipped.parts[-inside:])}"
+    elif place.suffix == ".safetensors":
+        which = " --weights raw" if recipe["ema"] and model["weights"] == "raw" else ""
+        how += f"\nscorefield export {run}{which} --out {place}"
     select = f"scorefield select {run}\n" if selected else ""
     return f"{train_command(recipe)} --out {run}\n{how}\n{select}"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from scorefield.experiments.digits import share_error
 from scorefield.experiments.paper import ROBUST, TABLE_1, DataSet, Exhibit
+from scorefield.progress import duration
 
 Reports = dict[str, dict[str, Any]]
 """By the name of the folder that they lie in."""
@@ -137,13 +138,22 @@ def _table_1(measured: Reports, titles: dict[str, str], real: dict[str, Any] | N
     """The paper's Table 1, with ours in it."""
     rows = []
     for group, scores in TABLE_1.items():
-        rows += [[f"{each.model} ({group}, the paper)", each.inception, each.fid or "–"] for each in scores]
+        for model, inception, fid, trained in scores:
+            rows.append([f"{model} ({group}, the paper)", inception, fid or "–", trained])
     for name, report in measured.items():
         for kind, words in KINDS.items():
             found = report["numbers"][kind]
-            rows.append([f"**{titles[name]}{words} (ours)**", _inception_score(found), _fid(found)])
-    rows += [["real test images", _inception_score(real), _fid(real)]] if real else []
-    return "Table 1 of the paper, with ours:\n\n" + table(["model", "Inception score", "FID"], rows)
+            cells = [_inception_score(found), _fid(found), _training(report)]
+            rows.append([f"**{titles[name]}{words} (ours)**", *cells])
+    rows += [["real test images", _inception_score(real), _fid(real), "–"]] if real else []
+    return "Table 1 of the paper, with ours:\n\n" + table(["model", "Inception score", "FID", "training"], rows)
+
+
+def _training(report: dict[str, Any]) -> str:
+    """How long a model was trained, in iterations and, where its run is known, in time."""
+    model, seconds = report["model"], report.get("training", {}).get("seconds")
+    took = "" if seconds is None else f", {duration(seconds)}"
+    return f"{model['step']:,} iterations{took}" + (f" on {model['machine']}" if took and "machine" in model else "")
 
 
 def losses(mine: Reports, titles: dict[str, str]) -> str:

@@ -181,6 +181,10 @@ def test_the_runs_losses_are_in_the_report(run: Path, tmp_path: Path, capsys: py
     assert "training" not in report(alone, tmp_path / "alone", "--parts", "stages")
     named = report(alone, tmp_path / "named", "--parts", "stages", "--run", str(run))
     assert named["training"]["log"] == training["log"]
+    more = report(alone, tmp_path / "named", "--parts", "samples")  # the run is known from before
+    assert more["training"] == named["training"]
+    assert more["command"] == named["command"].replace("--parts stages", "--parts samples stages")
+    assert " --run " in more["command"]
     other = tmp_path / "other"
     shutil.copytree(run, other)
     (other / "recipe.json").write_text((run / "recipe.json").read_text().replace('"width": 2', '"width": 3'))

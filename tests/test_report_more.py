@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,18 @@ def save_model_without_data(run: Path, path: Path) -> None:
     model = load(run)
     recipe = replace(model.recipe, data="nowhere")
     save_model(path, model.network.state_dict(), None, recipe=recipe, shape=model.shape, step=model.step, facts={})
+
+
+def test_data_that_were_moved_are_known_again_and_what_was_held_out_of_them(run: Path, tmp_path: Path) -> None:
+    main(["export", str(run), "--out", str(tmp_path / "alone.safetensors"), "--precision", "float32"])
+    shutil.copyfile(load(run).recipe.data, tmp_path / "moved.npy")
+    before, model = report(run, tmp_path / "before", "--parts", "inpainting", "numbers"), tmp_path / "alone.safetensors"
+    after = report(model, tmp_path / "after", "--parts", "inpainting", "numbers", "--data", str(tmp_path / "moved.npy"))
+    assert after["inpainting"] == before["inpainting"]
+    assert (after["numbers"]["loss"], after["numbers"]["loss_n"]) == (before["numbers"]["loss"], 6)
+    assert after["numbers"]["reference"]["n"] == before["numbers"]["reference"]["n"] == 54
+    main(["evaluate", str(model), "-n", "0", "--data", str(tmp_path / "moved.npy"), "--json", str(tmp_path / "e.json")])
+    assert read(tmp_path / "e.json")["loss"] == before["numbers"]["loss"]
 
 
 def test_images_are_completed_that_the_model_has_not_seen_whatever_it_is_compared_with(

@@ -82,6 +82,14 @@ def test_the_train_command_makes_the_recipe(recipe: Any) -> None:  # noqa: ANN40
     assert train_recipe._parsed(words[2], RECIPES[words[2]], words[3:]).recipe == recipe
 
 
+def test_the_train_command_starts_from_the_recipe_of_the_reports_name() -> None:
+    faces = replace(RECIPES["celeba"], data="faces.npy", crop=None, image_size=None)
+    assert train_command(asdict(faces)) == "scorefield train cifar10 --data faces.npy"
+    words = train_command(asdict(faces), like="celeba").split()
+    assert words[:3] == ["scorefield", "train", "celeba"]
+    assert train_recipe._parsed("celeba", RECIPES["celeba"], words[3:]).recipe == faces
+
+
 def test_the_train_command_trains_as_long_as_the_model_was_and_no_more(tmp_path: Path) -> None:
     folder = tmp_path / "docs" / "results"
     report = fake(folder, "mnist-small", seed=0)

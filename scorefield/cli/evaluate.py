@@ -67,7 +67,7 @@ def evaluate(
         else:
             if model is None:
                 raise ValueError(f"-n 0 measures the objective of a model, and {what} is none")
-            held_out = held_out_images(model, group, track=track)
+            held_out = held_out_images(model, data, group, track=track)
         if group.main:
             if model is not None:
                 numbers |= _origin(model, Pool(model, how_of(sampler, model)).how)

@@ -151,6 +151,9 @@ class ReportFile:
         if before and not (ours and (same or not set(PARTS) & set(before))):  # without a part there is nothing to lose
             other = ", ".join(key for key in SAME if before.get(key) != self.facts[key]) if ours else "all of it"
             raise FileExistsError(f"{self.path} has another {other} (name another --out, or delete it)")
+        if same and "training" in before and "training" not in self.facts:  # known from a call that named the run
+            whole: str = before["command"]
+            self.facts |= {"training": before["training"], "command": whole.partition(" --parts ")[0]}
         self.content = {**self.facts, "seconds": {}, "made_on": {}}
         self.content |= {key: before[key] for key in KEPT if same and key in before}
 

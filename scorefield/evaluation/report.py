@@ -105,7 +105,7 @@ class Work:
     @cached_property
     def unseen(self) -> Images:
         """Images to complete: held out of the model's own data, or else of those to compare with."""
-        held_out = None if self.data is None else held_out_images(self.model, self.group, track=self.track)
+        held_out = None if self.data is None else held_out_images(self.model, self.data, self.group, track=self.track)
         if held_out is None and not (self.data is not None and is_statistics_file(self.data)):
             held_out = self.training[1]
         if held_out is None or not len(held_out):

@@ -69,15 +69,17 @@ class Chosen:
 def training_images(
     model: Model | None, source: str | None, group: Group, *, track: Track[object] = silent
 ) -> tuple[Images, Images | None]:
-    """(images to compare with, those held out of them, if any): all of `source`, or what the model was trained on."""
+    """(images to compare with, those held out of them, if any): all of `source`; or what the model was trained on,
+    where `source` is None or holds just that."""
 
     def found() -> tuple[Images, Images | None]:
         if source is None:
             if model is None or model.facts.get("imported_from"):
                 raise ValueError("say what to compare with: --data mnist, say, or --data FOLDER")
             return _own(model, track)
-        held_out = _first(_fitted(f"{source}:test", model, track)) if source in SETS else None
-        return _fitted(source, model, track), held_out
+        if source in SETS:
+            return _fitted(source, model, track), _first(_fitted(f"{source}:test", model, track))
+        return _moved(model, source, track) or (_fitted(source, model, track), None)
 
     return group.main_first(found)
 
@@ -122,24 +124,36 @@ def _own(model: Model, track: Track[object]) -> tuple[Images, Images | None]:
     return images, held_out
 
 
+def _moved(model: Model | None, source: str, track: Track[object]) -> tuple[Images, Images | None] | None:
+    """What the model was trained on and what was held out of it, if `source` is the place where that lies now."""
+    if model is None or "data_digest" not in model.facts or is_statistics_file(source):
+        return None
+    try:
+        images, held_out = data_of(replace(model.recipe, data=source), track=track)
+    except (ValueError, OSError):
+        return None
+    return (images, held_out) if images.digest == model.facts["data_digest"] else None
+
+
 def _first(images: Images) -> Images:
     digest = hashlib.sha256(f"the first {HELD_OUT} of {images.digest}".encode()).hexdigest()
     return replace(images, pixels=images.pixels[:HELD_OUT], digest=digest)
 
 
-def held_out_images(model: Model, group: Group, *, track: Track[object] = silent) -> Images | None:
-    """What was held out of the model's training data; None where these cannot be had."""
+def held_out_images(model: Model, source: str | None, group: Group, *, track: Track[object] = silent) -> Images | None:
+    """What was held out of the model's training data, which may lie in `source` now; None where it cannot be had."""
     try:
         return group.main_first(partial(_own, model, track))[1]
     except (ValueError, OSError):
-        return None
+        moved = group.main_first(partial(_moved, model, source, track)) if source is not None else None
+        return moved[1] if moved is not None else None
 
 
 def reference_for(
     model: Model | None, source: str | None, network: Extractor, group: Group, *, track: Track[object] = silent
 ) -> tuple[Reference, Images | None]:
     """The reference that `training_images` make, or that a statistics file is; and what was held out of the model's."""
-    own = held_out_images(model, group, track=track) if model is not None and source is not None else None
+    own = held_out_images(model, source, group, track=track) if model is not None and source is not None else None
     if source is not None and is_statistics_file(source):
         return statistics_file(source), own
     images, held_out = training_images(model, source, group, track=track)

@@ -185,17 +185,17 @@ def _trained(name: str, report: dict[str, Any]) -> str:
         which = " --weights raw" if recipe["ema"] and model["weights"] == "raw" else ""
         how += f"\nscorefield export {run}{which} --out {place}"
     select = f"scorefield select {run}\n" if selected else ""
-    return f"{train_command(recipe)} --out {run}\n{how}\n{select}"
+    return f"{train_command(recipe, like=name)} --out {run}\n{how}\n{select}"
 
 
-def train_command(recipe: dict[str, Any]) -> str:
-    """The shortest command that trains by this recipe."""
+def train_command(recipe: dict[str, Any], like: str = "") -> str:
+    """The command that trains by this recipe, as a change of the one called `like`, or else the shortest."""
     options = {}
     for name, known in RECIPES.items():
         usual = asdict(known)
         decisive = {key: value for key, value in recipe.items() if key not in NO_MATTER}
         options[name] = {key: value for key, value in decisive.items() if usual.get(key, value) != value}
-    name = min(options, key=lambda each: len(options[each]))
+    name = like if like in options else min(options, key=lambda each: len(options[each]))
     words = [f"scorefield train {name}"]
     for key, value in options[name].items():
         flag = key.replace("_", "-")

@@ -21,7 +21,7 @@ from scorefield.images import to_float
 from scorefield.masks import NAMES, mask_of
 from scorefield.noise import sample_seeds
 from scorefield.samplers import last
-from scorefield.web.models import EXAMPLES
+from scorefield.web.models import DIGITS
 
 SHARES = {"random": 0.5, "sparse": 0.9, "blobs": 0.4, "text": 0.31, "center": 0.25}
 
@@ -140,7 +140,7 @@ def test_the_shapes_are_those_of_the_page() -> None:
 @pytest.mark.parametrize("name", MASKS)
 def test_images_that_complete_themselves_have_no_seam(name: str) -> None:
     """Not even where the sampler leaves its last noise on them."""
-    digits = np.stack([np.asarray(Image.open(file)) for file in sorted(EXAMPLES.values())])[..., None]
+    digits = np.stack([np.asarray(Image.open(file)) for file in sorted(DIGITS.values())])[..., None]
     known = masks_for(digits, name)
     y = to_float(digits).unsqueeze(1).repeat(1, EACH, 1, 1, 1)
     made = y + 0.01 * torch.randn(y.shape, generator=torch.Generator().manual_seed(1))

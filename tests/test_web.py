@@ -6,6 +6,7 @@ import io
 import math
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,7 +26,7 @@ from scorefield.images import grid, to_bytes
 from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
-from scorefield.web.models import Card
+from scorefield.web.models import Card, Place
 from scorefield.web.sampling import Settings, frames_for
 
 
@@ -56,9 +57,19 @@ def test_models_are_described_without_being_loaded(live: Live) -> None:
 
 def test_examples(live: Live) -> None:
     assert live.client.get("/api/examples/9.png").content == DIGIT.read_bytes()
-    for name in live.client.get("/api/models").json()["models"][0]["examples"]:
+    digits = live.client.get("/api/models").json()["models"][-1]["examples"]
+    assert len(digits) == 7
+    for name in digits:
         assert opened(live.client.get(f"/api/examples/{name}.png").content).shape == (28, 28)
     assert live.client.get("/api/examples/nine.png").status_code == 404
+
+
+def test_models_of_cifar10_have_a_picture_of_each_class_for_an_example(live: Live) -> None:
+    card = Card("m", Place("m", Path("m"), False), Path("m"), RECIPE, (3, 32, 32), [1.0], 1, 1, "cifar10")
+    assert len(card.examples) == 10
+    for name in card.examples:
+        assert opened(live.client.get(f"/api/examples/{name}.png").content).shape == (32, 32, 3)
+    assert replace(card, data="faces").examples == []
 
 
 def test_the_pages_files(live: Live) -> None:

@@ -20,8 +20,12 @@ from scorefield.recipes import Recipe
 from scorefield.score import Score
 from scorefield.shipped import find, shipped_models
 
-EXAMPLES = {"9": DIGIT} | {file.stem: file for file in sorted((Path(__file__).parent / "examples").glob("*.png"))}
-"""Digits of MNIST's test set, to be completed."""
+_EXAMPLES = Path(__file__).parent / "examples"
+DIGITS = {"9": DIGIT} | {file.stem: file for file in sorted(_EXAMPLES.glob("*.png"))}
+"""Of MNIST's test set, to be completed."""
+PHOTOS = {file.stem: file for file in sorted((_EXAMPLES / "cifar10").glob("*.png"))}
+"""The first test image of each of CIFAR-10's classes."""
+EXAMPLES = DIGITS | PHOTOS
 
 
 class Place(NamedTuple):
@@ -49,7 +53,8 @@ class Card:
 
     @property
     def examples(self) -> list[str]:
-        return sorted(EXAMPLES) if self.shape[0] == 1 else []
+        photos = PHOTOS if self.data == "cifar10" else {}
+        return sorted(DIGITS if self.shape[0] == 1 else photos)
 
     def described(self) -> dict[str, Any]:
         """For JSON."""

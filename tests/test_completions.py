@@ -88,6 +88,7 @@ def test_what_is_told_by_hand() -> None:
     assert told["distance"] == pytest.approx((0.2**2 / 4) ** 0.5, rel=1e-4)
     assert told["distance_between_images"] == pytest.approx(0.4, rel=1e-4)
     assert told["seam"] == pytest.approx((0.2 + 0.4 + 0.6 + 0.6) / 4 / ((0.2 + 0.6) / 2), rel=1e-4)
+    assert told["inside"] == pytest.approx((0.2 + 0.0 + 0.2 + 0.2) / 4 / 0.2, rel=1e-4)
 
 
 def test_images_without_edges_have_no_seam_to_compare_with() -> None:
@@ -95,6 +96,7 @@ def test_images_without_edges_have_no_seam_to_compare_with() -> None:
     known = masks_for(images, "left")
     told = judged(to_float(images).unsqueeze(1).repeat(1, 3, 1, 1, 1), images, known, 0.01, noise=0.0)
     assert np.isnan(told["seam"])
+    assert np.isnan(told["inside"])
     assert told["known_error"] == told["distance"] == 0
 
 
@@ -144,6 +146,7 @@ def test_images_that_complete_themselves_have_no_seam(name: str) -> None:
     known = masks_for(digits, name)
     y = to_float(digits).unsqueeze(1).repeat(1, EACH, 1, 1, 1)
     made = y + 0.01 * torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
-    assert judged(made, digits, known, 0.01, noise=0.01)["seam"] == pytest.approx(1, abs=0.02)
+    told = judged(made, digits, known, 0.01, noise=0.01)
+    assert (told["seam"], told["inside"]) == pytest.approx((1, 1), abs=0.02)
     alone = judged(made[:1], digits[:1], known[:1], 0.01, noise=0.01)
     assert alone["distance_between_images"] is None

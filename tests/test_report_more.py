@@ -80,7 +80,10 @@ def save_model_without_data(run: Path, path: Path) -> None:
     save_model(path, model.network.state_dict(), None, recipe=recipe, shape=model.shape, step=model.step, facts={})
 
 
-def test_data_that_were_moved_are_known_again_and_what_was_held_out_of_them(run: Path, tmp_path: Path) -> None:
+def test_data_that_were_moved_are_known_again_and_what_was_held_out_of_them(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     main(["export", str(run), "--out", str(tmp_path / "alone.safetensors"), "--precision", "float32"])
     shutil.copyfile(load(run).recipe.data, tmp_path / "moved.npy")
     before, model = report(run, tmp_path / "before", "--parts", "inpainting", "numbers"), tmp_path / "alone.safetensors"
@@ -88,6 +91,7 @@ def test_data_that_were_moved_are_known_again_and_what_was_held_out_of_them(run:
     assert after["inpainting"] == before["inpainting"]
     assert (after["numbers"]["loss"], after["numbers"]["loss_n"]) == (before["numbers"]["loss"], 6)
     assert after["numbers"]["reference"]["n"] == before["numbers"]["reference"]["n"] == 54
+    np.save(Path(load(model).recipe.data), dots(60, 9))  # others of that name, in the working folder
     main(["evaluate", str(model), "-n", "0", "--data", str(tmp_path / "moved.npy"), "--json", str(tmp_path / "e.json")])
     assert read(tmp_path / "e.json")["loss"] == before["numbers"]["loss"]
 

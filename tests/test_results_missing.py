@@ -58,7 +58,7 @@ def test_null_is_a_dash(tmp_path: Path) -> None:
     text = made(tmp_path / "docs")
     assert row_of(text, "FID")[1:3] == ["25.32", "–"]
     assert row_of(text, "KID, denoised")[2] == (f"{report['numbers']['denoised']['kid']:.5f} ± – (n = 4,000 and 3,000)")
-    assert row_of(text, "**NCSN, denoised (ours)**")[1] == "8.12 ± – (n = 5,000)"
+    assert row_of(text, "**NCSN, denoised (unconditional, ours)**")[1] == "8.12 ± – (n = 5,000)"
     assert "is – times theirs" in text
 
 

@@ -30,11 +30,11 @@ def test_cifar10_stands_in_the_papers_table(tmp_path: Path) -> None:
     assert row_of(text, "FID, denoised") == ["FID, denoised", "–", f"{denoised['fid']:.2f} (n = 5,000)", "–"]
     assert row_of(text, "Inception score")[1:] == ["8.87 ± .12", "8.12 ± 0.06 (n = 5,000)", "–"]
     assert row_of(text, "real test images") == ["real test images", "–", real, "–"]
-    theirs = ["8.87 ± .12", "25.32", "200,000 iterations"]
+    theirs = ["8.87 ± .12", "25.32", "the best of 40 checkpoints of 200,000 iterations"]
     assert row_of(text, "NCSN (CIFAR-10, unconditional, the paper)")[1:] == theirs
     assert row_of(text, "ProgressiveGAN (CIFAR-10, unconditional, the paper)")[1:] == ["8.80 ± .05", "–", "–"]
     ours = [f"{denoised['fid']:.2f} (n = 5,000)", "200,000 iterations, 28 min 24 s"]
-    assert row_of(text, "**NCSN, denoised (ours)**")[2:] == ours
+    assert row_of(text, "**NCSN, denoised (unconditional, ours)**")[2:] == ours
     assert "Figure 5 (c), Figure 13" in text
     assert "accepted as digits" not in text
 
@@ -82,12 +82,46 @@ def test_the_train_command_makes_the_recipe(recipe: Any) -> None:  # noqa: ANN40
     assert train_recipe._parsed(words[2], RECIPES[words[2]], words[3:]).recipe == recipe
 
 
-def test_the_train_command_starts_from_the_recipe_of_the_reports_name() -> None:
-    faces = replace(RECIPES["celeba"], data="faces.npy", crop=None, image_size=None)
-    assert train_command(asdict(faces)) == "scorefield train cifar10 --data faces.npy"
-    words = train_command(asdict(faces), like="celeba").split()
-    assert words[:3] == ["scorefield", "train", "celeba"]
-    assert train_recipe._parsed("celeba", RECIPES["celeba"], words[3:]).recipe == faces
+def test_the_train_command_starts_from_the_recipe_of_the_reports_name(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    faces = replace(RECIPES["celeba"], data="faces.npy", crop=None, image_size=None, ema=0.999)
+    assert train_command(asdict(faces)) == "scorefield train cifar10 --data faces.npy --ema 0.999"
+    for seed, name in enumerate(("celeba", "celeba-raw")):
+        report = fake(folder, name, seed=seed, digits=None)
+        report["model"]["recipe"] = asdict(faces)
+        (folder / name / "report.json").write_text(json.dumps(report))
+    trained = [line for line in made(tmp_path / "docs").splitlines() if "faces.npy" in line]
+    assert [line.partition(" --out ")[2] for line in trained] == ["runs/celeba", "runs/celeba-raw"]
+    for line in trained:
+        words = line.partition(" --out ")[0].split()
+        assert words[:3] == ["scorefield", "train", "celeba"]
+        assert train_recipe._parsed("celeba", RECIPES["celeba"], words[3:]).recipe == faces
+
+
+@pytest.mark.parametrize(
+    ("place", "run", "export"),
+    [
+        ("runs/mine", "runs/mine", ""),
+        ("models/m.safetensors", "runs/cifar10", "scorefield export runs/cifar10 --out models/m.safetensors\n"),
+        ("runs/mine/checkpoints/model-7.safetensors", "runs/mine", ""),
+        ("mine", "runs/cifar10", ""),
+    ],
+)
+def test_the_run_that_a_report_is_of(place: str, run: str, export: str, tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "cifar10", seed=0, digits=None, training=None)
+    report["command"] = f"scorefield report {place} --out docs/results/cifar10 -n 5000"
+    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
+    train = f"scorefield train cifar10 --out {run}\n# 200,000 iterations of 128 images\n"
+    assert f"{train}{export}{report['command']}\n" in made(tmp_path / "docs")
+
+
+def test_why_there_is_no_inception_score(tmp_path: Path) -> None:
+    folder = tmp_path / "docs" / "results"
+    report = fake(folder, "cifar10", seed=0, digits=None)
+    report["numbers"]["preprocessing"] = ["resized", "no Inception score: the file lacks it"]
+    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
+    assert " There is no Inception score: the file lacks it.\n" in made(tmp_path / "docs")
 
 
 def test_the_train_command_trains_as_long_as_the_model_was_and_no_more(tmp_path: Path) -> None:
@@ -132,7 +166,7 @@ def test_raw_weights_of_an_averaged_run_are_exported_from_it(tmp_path: Path) -> 
     train = "scorefield train cifar10 --steps 70000 --ema 0.999 --out runs/cifar10\n# 70,000 iterations of 128 images"
     export = "\nscorefield export runs/cifar10 --weights raw --out raw.safetensors\nscorefield report raw.safetensors"
     assert f"{train}, on a GPU{export}" in text
-    assert row_of(text, "**NCSN, raw weights (ours)**")[3] == "70,000 iterations"
+    assert row_of(text, "**NCSN, raw weights (unconditional, ours)**")[3] == "70,000 iterations"
 
 
 def test_remarks_beside_a_report_stand_below_its_commands(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def test_a_file_that_is_no_figures(content: str, tmp_path: Path, capsys: pytest.
 
 def completions(seed: int) -> dict[str, Any]:
     told = {"images": 10, "completions": 8, "known_error": 1.01, "distance_between_images": 0.4}
-    return {**told, "distance": 0.2 + seed / 100, "seam": 1.25 if seed else None}
+    inside = {"inside": 1.125} if seed == 1 else {}  # which the first reports do not tell
+    return {**told, "distance": 0.2 + seed / 100, "seam": 1.25 if seed else None, **inside}
 
 
 def test_completions_and_what_is_said_of_them(tmp_path: Path) -> None:
@@ -82,7 +83,8 @@ def test_completions_and_what_is_said_of_them(tmp_path: Path) -> None:
     assert "10 images, 8 completions each" in left
     assert "within 1.01 σ of the last level" in left
     assert "differ by 0.200 (root mean square) where two images differ by 0.400" in left
-    assert "they are – times as steep" in left
+    assert "they are – times as steep as images with as much noise<br>" in left
+    assert text.count("they are 1.25 times as steep as images with as much noise, inside it 1.12 times<br>") == 1
     assert "12 s on another machine for all pictures of this kind</sub>" in left
     assert all(f"inpainting_{name}.png" in text for name in HOLES)
     assert "of which letters are hidden" in text

@@ -26,7 +26,7 @@ from scorefield.images import grid, to_bytes
 from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
-from scorefield.web.models import Card, Place
+from scorefield.web.models import DIGITS, PHOTOS, Card, Place
 from scorefield.web.sampling import Settings, frames_for
 
 
@@ -57,7 +57,8 @@ def test_models_are_described_without_being_loaded(live: Live) -> None:
 
 def test_examples(live: Live) -> None:
     assert live.client.get("/api/examples/9.png").content == DIGIT.read_bytes()
-    digits = live.client.get("/api/models").json()["models"][-1]["examples"]
+    models = live.client.get("/api/models").json()["models"]
+    (digits,) = [model["examples"] for model in models if model["name"] == "tiny"]
     assert len(digits) == 7
     for name in digits:
         assert opened(live.client.get(f"/api/examples/{name}.png").content).shape == (28, 28)
@@ -70,6 +71,7 @@ def test_models_of_cifar10_have_a_picture_of_each_class_for_an_example(live: Liv
     for name in card.examples:
         assert opened(live.client.get(f"/api/examples/{name}.png").content).shape == (32, 32, 3)
     assert replace(card, data="faces").examples == []
+    assert not DIGITS.keys() & PHOTOS.keys()  # which have one place for their names
 
 
 def test_the_pages_files(live: Live) -> None:

@@ -37,7 +37,7 @@ def evaluate(
         what: A run folder, a model file, a shipped model (mnist-small, model:mnist), or images: mnist, cifar10:test, a
             folder, an .npy or .npz file.
         data: The images to compare with, or an .npz of their statistics (mu, sigma). Default: what the model was
-            trained on.
+            trained on; where that lies elsewhere now, say where, and what was held out of it is left out again.
         json_file: Write the numbers to this file as well.
     """
     from scorefield.distributed import joined

@@ -66,8 +66,8 @@ def figure(
     fig3: samples of a mixture, exact, by Langevin and by annealed Langevin dynamics (seconds).
 
     fig4: samples on their way from noise. fig5: uncurated samples, 10 × 10. fig6: held-out images completed. table1:
-    FID and Inception score of 50,000 samples. All of shipped models, or of --models (minutes on a GPU; without one fig4
-    and fig5 take the small MNIST model, and about 2 and 15 minutes on two cores).
+    FID and Inception score of 50,000 samples. All of shipped models, or of --models (minutes on a GPU, table1 45 of
+    them; without one fig4 and fig5 take the small MNIST model, and about 2 and 15 minutes on two cores).
 
     Example: scorefield figure fig3 --out figures
 

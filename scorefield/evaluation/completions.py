@@ -70,7 +70,8 @@ def judged(made: Tensor, images: Pixels, known: Tensor, sigma: float, *, noise: 
     `known_error`: root mean square difference to the known pixels, in units of the last level's σ. `distance`: the same
     between two completions of one image, over the hole; `distance_between_images` between the images themselves, where
     there are two. `seam`: how steep the completions are across the hole's border, over how steep the images are there
-    with the `noise` that is left on the completions.
+    with the `noise` that is left on the completions; `inside`: the same within the hole. A seam that shows has the
+    former much above the latter.
     """
     y = to_float(images).unsqueeze(1)
     noisy = y + noise * torch.randn(made.shape, generator=torch.Generator().manual_seed(0))
@@ -85,7 +86,8 @@ def judged(made: Tensor, images: Pixels, known: Tensor, sigma: float, *, noise: 
         "known_error": _root_mean((made - y)[outside]) / sigma,
         "distance": _root_mean((made[:, first] - made[:, second])[here]),
         "distance_between_images": _root_mean((y - others).expand(made.shape)[inside]) if len(y) > 1 else None,
-        "seam": (_steepness(made, known) / _steepness(noisy, known)).item(),
+        "seam": (_steepness(made, known, hidden=1) / _steepness(noisy, known, hidden=1)).item(),
+        "inside": (_steepness(made, known, hidden=2) / _steepness(noisy, known, hidden=2)).item(),
     }
 
 
@@ -93,14 +95,15 @@ def _root_mean(x: Tensor) -> float:
     return x.square().mean().sqrt().item()
 
 
-def _steepness(x: Tensor, known: Tensor) -> Tensor:
-    """The mean of |x − its neighbour| over all neighbours of which one is known and the other is not."""
-    across = [x.diff(dim=dim).abs()[_border(known, dim).expand_as(x.diff(dim=dim))] for dim in (-2, -1)]
-    return torch.cat(across).mean()
-
-
-def _border(known: Tensor, dim: int) -> Tensor:
-    return (known.int().diff(dim=dim) != 0)[:, None, None]
+def _steepness(x: Tensor, known: Tensor, *, hidden: int) -> Tensor:
+    """The mean of |x − its neighbour| over all neighbours of which so many are hidden."""
+    steps = []
+    for dim in (-2, -1):
+        size = known.shape[dim] - 1
+        pair = 2 - known.narrow(dim, 0, size).int() - known.narrow(dim, 1, size).int()
+        change = x.diff(dim=dim).abs()
+        steps.append(change[(pair == hidden)[:, None, None].expand_as(change)])
+    return torch.cat(steps).mean()
 
 
 def picture(made: Tensor, images: Pixels, known: Tensor, *, originals: bool) -> Pixels:

@@ -142,11 +142,15 @@ def _first(images: Images) -> Images:
 
 def held_out_images(model: Model, source: str | None, group: Group, *, track: Track[object] = silent) -> Images | None:
     """What was held out of the model's training data, which may lie in `source` now; None where it cannot be had."""
+
+    def found() -> Images | None:
+        moved = _moved(model, source, track) if source is not None and source not in SETS else None
+        return (moved or _own(model, track))[1]
+
     try:
-        return group.main_first(partial(_own, model, track))[1]
+        return group.main_first(found)
     except (ValueError, OSError):
-        moved = group.main_first(partial(_moved, model, source, track)) if source is not None else None
-        return moved[1] if moved is not None else None
+        return None
 
 
 def reference_for(

@@ -24,7 +24,7 @@ HEAD = "# Results\n\nMade by `scorefield results`"
 WIDTH = 440
 """Of the pictures, in pixels."""
 REMARKS = "remarks.md"
-"""Beside a report, what a person has to say of how it came about; it stands below the commands."""
+"""Beside a report, what a person has to say of how it came about; it stands on the page, below the commands."""
 NO_MATTER = ("checkpoint_every", "evaluate_every", "log_every", "previews", "preview_steps")
 """Settings of a recipe that do not change what is learned."""
 
@@ -67,8 +67,9 @@ def page(reports: Reports, folder: Path, out: Path) -> str:
     others = sorted({name.partition("-")[0] for name in reports} - known)
     sets = [*DATA_SETS, *(DataSet(name, name) for name in others)]
     head = (
-        f"{HEAD} of the JSON files in the folders of [{place}]({place}), not by hand. On the "
-        "left what [the paper](https://arxiv.org/abs/1907.05600) shows, on the right what this code makes of the same. "
+        f"{HEAD} of the JSON files in the folders of [{place}]({place}), and of the remarks beside "
+        "them, not by hand. On the left what [the paper](https://arxiv.org/abs/1907.05600) shows, on the right what "
+        "this code makes of the same. "
         "No sample was chosen: they are the first ones of their seed.\n"
     )
     shown = seen_from_here(folder)
@@ -158,7 +159,7 @@ def _made(name: str, title: str, report: dict[str, Any]) -> str:
     if drawn := report.get("sampling", {}).get("images"):
         took += f", {duration(seconds['sampling'])} of it for {drawn:,} samples of {calls:,} network calls each"
     return (
-        f"**{title}**: {model['parameters'] / 1e6:.2f} M parameters, {levels}; {model['weights']} weights of step "
+        f"**{title}**: {model['parameters'] / 1e6:.2f} M parameters, {levels}; {_weights(model)} of step "
         f"{model['step']:,}; sampled with T = {sampler['steps']}, ε = {sampler['step_size']:g}.\n\n```sh\n"
         f"{_trained(name, report)}{report['command']}\n{took}\n```\n"
         + (f"\n{report['remarks']}\n" if "remarks" in report else "")
@@ -170,9 +171,8 @@ def _trained(name: str, report: dict[str, Any]) -> str:
     model, training = report["model"], report.get("training", {})
     if "imported_from" in model:
         return f"# imported from {model['imported_from']}\n"
-    place = Path(shlex.split(report["command"])[2])
-    selected, run = place.name == "best", (place.parent if place.name == "best" else place)
-    run = run if len(run.parts) > 1 else Path("runs") / name.removesuffix("-raw")  # a model file has no folder
+    place, base = Path(shlex.split(report["command"])[2]), name.removesuffix("-raw")
+    run, selected = _run_of(place, base), place.name == "best"
     recipe = model["recipe"] if selected else {**model["recipe"], "steps": model["step"]}
     how = f"# {model['step']:,} iterations of {recipe['batch_size']} images"
     if "seconds" in training:
@@ -181,11 +181,22 @@ def _trained(name: str, report: dict[str, Any]) -> str:
     if (shipped := shipped_models().get(place.as_posix())) is not None:
         inside = 3 if shipped.parent == FOLDERS[-1] else 2  # of the package, or beside it
         how += f"\nscorefield export {run} --out {'/'.join(shipped.parts[-inside:])}"
-    elif place.suffix == ".safetensors":
+    elif place.suffix == ".safetensors" and run not in place.parents:
         which = " --weights raw" if recipe["ema"] and model["weights"] == "raw" else ""
         how += f"\nscorefield export {run}{which} --out {place}"
     select = f"scorefield select {run}\n" if selected else ""
-    return f"{train_command(recipe, like=name)} --out {run}\n{how}\n{select}"
+    return f"{train_command(recipe, like=base)} --out {run}\n{how}\n{select}"
+
+
+def _weights(model: dict[str, Any]) -> str:
+    return f"moving average ({model['recipe']['ema']:g}) of the weights" if model["weights"] == "ema" else "raw weights"
+
+
+def _run_of(place: Path, name: str) -> Path:
+    """The run folder of what was reported on; a model file that lies in none, or a shipped model, gets one."""
+    if place.name == "best" or place.parent.name == "checkpoints":
+        return place.parent if place.name == "best" else place.parents[1]
+    return place if len(place.parts) > 1 and place.suffix != ".safetensors" else Path("runs") / name
 
 
 def train_command(recipe: dict[str, Any], like: str = "") -> str:

@@ -47,11 +47,18 @@ def numbers(data_set: DataSet, mine: Reports, titles: dict[str, str]) -> str:
     rows = [row[: len(head)] for row in rows]  # without the last column where nothing real was measured
     note = (
         f"{data_set.remark} Compared with {'; '.join(against)}. Denoised: after one more step, "
-        "x + σ² s(x, σ), which takes off the last level's noise; hardly seen, that noise weighs on FID and precision."
+        "x + σ² s(x, σ), which takes off the last level's noise; hardly seen, that noise weighs on FID and KID."
     ).strip()
     note += " Test images are compared likewise; as many samples of a perfect model would come close." if real else ""
     note += _judge(digits) if digits else ""
+    note += _why_no_score(measured) if data_set.inception else ""
     return f"{note}\n\n{table(head, rows)}" + (f"\n{_table_1(measured, titles, real)}" if data_set.inception else "")
+
+
+def _why_no_score(measured: Reports) -> str:
+    """What kept the Inception score from being measured, in the words of the report."""
+    why = {note for report in measured.values() for note in report["numbers"].get("preprocessing", [])}
+    return "".join(f" There is {note}." for note in sorted(why) if note.startswith("no Inception score"))
 
 
 def _judge(real: dict[str, Any]) -> str:
@@ -144,7 +151,7 @@ def _table_1(measured: Reports, titles: dict[str, str], real: dict[str, Any] | N
         for kind, words in KINDS.items():
             found = report["numbers"][kind]
             cells = [_inception_score(found), _fid(found), _training(report)]
-            rows.append([f"**{titles[name]}{words} (ours)**", *cells])
+            rows.append([f"**{titles[name]}{words} (unconditional, ours)**", *cells])
     rows += [["real test images", _inception_score(real), _fid(real), "–"]] if real else []
     return "Table 1 of the paper, with ours:\n\n" + table(["model", "Inception score", "FID", "training"], rows)
 
@@ -213,6 +220,7 @@ def caption(exhibit: Exhibit, report: dict[str, Any]) -> str:
             f"{_number(told['distance'], '.3f')} (root mean square) where two images differ by "
             f"{_number(told['distance_between_images'], '.3f')}; across its border they are "
             f"{_number(told['seam'], '.2f')} times as steep as images with as much noise"
+            + (f", inside it {_number(told['inside'], '.2f')} times" if "inside" in told else "")
         )
     told, others = made[exhibit.picture.removesuffix(".png")], made.get("others", "held-out images")
     return (

@@ -9,6 +9,8 @@ PREFIX = "model:"
 
 _PACKAGE = Path(__file__).parent
 _CHECKOUT = [_PACKAGE.parent / "weights"] if (_PACKAGE.parent / "pyproject.toml").is_file() else []
+LARGE = ("cifar10",)
+"""Those that a checkout alone has."""
 FOLDERS = [*_CHECKOUT, _PACKAGE / "weights"]
 """Where they lie: inside the package and, in a checkout, beside it, for those too large to be installed."""
 
@@ -29,7 +31,8 @@ def find(name: str | Path) -> Path:
     if short in models:
         return models[short]
     what = f"no file {name}, and no shipped model of that name" if short == str(name) else f"no shipped model {short}"
-    raise FileNotFoundError(f"{what} ({listed()})")
+    cure = f"weights/{short}.safetensors of a checkout is it: name that file; " if short in LARGE else ""
+    raise FileNotFoundError(f"{what} ({cure}{listed()})")
 
 
 def listed() -> str:

@@ -169,9 +169,9 @@ def test_raw_weights_of_an_averaged_run_are_exported_from_it(tmp_path: Path) -> 
     assert row_of(text, "**NCSN, raw weights (unconditional, ours)**")[3] == "70,000 iterations"
 
 
-def test_remarks_beside_a_report_stand_below_its_commands(tmp_path: Path) -> None:
+def test_remarks_beside_a_report_stand_above_its_commands(tmp_path: Path) -> None:
     folder = tmp_path / "docs" / "results"
     fake(folder, "cifar10", seed=0, digits=None)
     (folder / "cifar10" / "remarks.md").write_text("The *second* run.\n", encoding="utf-8")
     text = made(tmp_path / "docs")
-    assert "network calls each\n```\n\nThe *second* run.\n\n" in text
+    assert "ε = 2e-05.\n\nThe *second* run.\n\n```sh\nscorefield train" in text

@@ -121,7 +121,8 @@ def test_where_images_may_be_meant_a_data_sets_name_is_the_data_set(box: Path) -
     assert step_of("mnist-small") == step_of("model:mnist-small") == 2
     (box / "mnist-small").mkdir()  # a folder of images, say
     assert step_of("mnist-small") is None
-    with pytest.raises(FileNotFoundError, match="no shipped model cifar10"):
+    cure = r"\(weights/cifar10.safetensors of a checkout is it: name that file; shipped models: mnist, mnist-small\)"
+    with pytest.raises(FileNotFoundError, match="no shipped model cifar10 " + cure):
         step_of("model:cifar10")
     with pytest.raises(ValueError, match=r"'mnits' does not exist.*mnist, mnist-small; data sets: mnist, cifar10"):
         step_of("mnits")

@@ -76,8 +76,8 @@ def figure(
         out: Folder for the pictures and their numbers; made if it is missing.
         models: Run folders, model files or names of shipped models, for fig4, fig5, fig6 and table1.
         data: For fig6 and table1, the images to complete and to compare with. Default: each model's own.
-        quick: Smaller than in the paper, under 20 seconds for fig2 to fig5 on two cores; of fig1, only a small
-            network's first steps; of table1, 1,000 samples.
+        quick: Smaller than in the paper, under 20 seconds for fig2 to fig5 on two cores, and 6 minutes for fig6 of
+            cifar10; of fig1, only a small network's first steps; of table1, 1,000 samples.
         seed: Another seed gives other samples and initial weights.
     """
     from scorefield.distributed import pick_device
@@ -95,7 +95,7 @@ def figure(
     device = pick_device("auto")
     shown = [kind for kind in KINDS if models or models_for(kind, device)]
     names = [name] if name != "all" else _all([*FIGURES], [*KINDS], shown, device, quick=quick)
-    if "table1" in names and device.type == "cpu":
+    if "table1" in names and device.type == "cpu" and models:
         say("table1 takes days without a GPU (with --quick, hours)")
     for each in names:
         make = FIGURES.get(each) or partial(make_of_models, each, models=models, data=data, device=device)

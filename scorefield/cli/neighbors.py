@@ -100,4 +100,4 @@ def _tell_memorisation(report: dict[str, Any], training: Images, held_out: Image
     elif copies:
         print(f"no alarm: too few copies to tell from chance (p = {report['chance']:.2g})")
     else:
-        print("no sign of memorisation")
+        print(f"no sign of memorisation in {report['n']} samples")

@@ -21,7 +21,7 @@ def results(
 
     Each report lies in a folder of its own, DIR/NAME, as scorefield report --out DIR/NAME makes it: mnist, mnist-small,
     mnist-baseline, cifar10, ... Curves of the losses are drawn beside it. What you have to say of how a model came
-    about goes into DIR/NAME/remarks.md, and stands on the page below its commands.
+    about goes into DIR/NAME/remarks.md, and stands on the page above its commands.
 
     Example: scorefield results docs/results --out docs/results.md
 

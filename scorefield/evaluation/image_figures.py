@@ -70,8 +70,10 @@ def make(
     kind, group = KINDS[name], Group(0, 1, device or torch.device("cpu"))
     names = list(models) or models_for(name, group.device)
     if not names:
-        slow = "" if group.device.type == "cuda" else ", or would take long without a GPU"
-        what = f"{name} shows shipped models of {' and '.join(kind.sets)}, which are missing{slow}"
+        if there := [each for each in kind.sets if each in shipped_models()]:
+            cure = f"to wait for it all the same: --models {' '.join(there)}, with --quick perhaps"
+            raise ValueError(f"{name} of the shipped models takes hours or days without a GPU ({cure})")
+        what = f"{name} shows shipped models of {' and '.join(kind.sets)}, which are missing"
         raise ValueError(f"{what} (name another model, or a run of yours, with --models; {listed()})")
     began, numbers = time.monotonic(), list[dict[str, Any]]()
     subjects = [load(each, device=group.device) for each in names]

@@ -24,7 +24,7 @@ HEAD = "# Results\n\nMade by `scorefield results`"
 WIDTH = 440
 """Of the pictures, in pixels."""
 REMARKS = "remarks.md"
-"""Beside a report, what a person has to say of how it came about; it stands on the page, below the commands."""
+"""Beside a report, what a person has to say of how it came about; it stands on the page, above the commands."""
 NO_MATTER = ("checkpoint_every", "evaluate_every", "log_every", "previews", "preview_steps")
 """Settings of a recipe that do not change what is learned."""
 
@@ -160,9 +160,9 @@ def _made(name: str, title: str, report: dict[str, Any]) -> str:
         took += f", {duration(seconds['sampling'])} of it for {drawn:,} samples of {calls:,} network calls each"
     return (
         f"**{title}**: {model['parameters'] / 1e6:.2f} M parameters, {levels}; {_weights(model)} of step "
-        f"{model['step']:,}; sampled with T = {sampler['steps']}, ε = {sampler['step_size']:g}.\n\n```sh\n"
-        f"{_trained(name, report)}{report['command']}\n{took}\n```\n"
-        + (f"\n{report['remarks']}\n" if "remarks" in report else "")
+        f"{model['step']:,}; sampled with T = {sampler['steps']}, ε = {sampler['step_size']:g}.\n\n"
+        + (f"{report['remarks']}\n\n" if "remarks" in report else "")
+        + f"```sh\n{_trained(name, report)}{report['command']}\n{took}\n```\n"
     )
 
 

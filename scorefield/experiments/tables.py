@@ -174,7 +174,10 @@ def losses(mine: Reports, titles: dict[str, str]) -> str:
         return ""
     levels = sorted({sigma for values in each.values() for sigma in values}, key=float, reverse=True)
     rows = [[sigma, *(_number(values.get(sigma), ".2f") for values in each.values())] for sigma in levels]
-    words = "Losses at each noise level, σ² ℓ(σ), on held-out images (the paper reports none):\n\n"
+    words = (
+        "Losses at each noise level, σ² ℓ(σ), on held-out images (the paper reports none). Training looks at the first "
+        "of these images only, so its curves may end elsewhere:\n\n"
+    )
     return words + table(["σ", *(titles[name] for name in each)], rows)
 
 

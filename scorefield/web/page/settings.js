@@ -4,7 +4,7 @@ import { count, dice, digits, find, fromTemplate, make, numberIn, short } from "
 
 const NOTES = {
   1: "The model’s own settings, as in the paper.",
-  4: "A quarter of the steps, four times as long: nearly as good.",
+  4: "A quarter of the steps, four times as long: a little less good.",
   10: "A tenth of the steps: rough, but soon there.",
 };
 

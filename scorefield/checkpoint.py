@@ -11,7 +11,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -94,7 +94,7 @@ def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
 class Model:
     """A network and all that is known of it. A score: `model.score(x, sigma)`, for images (B, *shape) in [0, 1]."""
 
-    network: RefineNet
+    network: RefineNet = field(repr=False)
     recipe: Recipe
     shape: tuple[int, int, int]
     step: int

@@ -297,3 +297,23 @@ def test_what_was_sampled_into_a_folder_before_an_interrupt_is_there(
     assert sorted(path.name for path in (tmp_path / "some").iterdir()) == [f"{k:05d}.png" for k in range(4)]
     for path in (tmp_path / "some").iterdir():
         assert path.read_bytes() == (tmp_path / "all" / path.name).read_bytes()
+
+
+def test_too_short_a_way_is_told_with_the_step_size_that_would_do(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model's own T ε is 2 · 1e-5; steps of more than 2σ² = 2e-4 would leave noise of their own."""
+
+    def told(*words: str) -> str:
+        main(["sample", str(run), "-n", "1", "--device", "cpu", "--out", str(tmp_path / "x.npy"), *words])
+        return capsys.readouterr().err
+
+    assert "note:" not in told()
+    assert "note:" not in told("--steps", "1")
+    short = told("--steps", "1", "--step-size", "2e-6")
+    assert "note: T ε = 2e-06 is 10% of the model's own: images may stay noise (--step-size 2e-05)\n" in short
+
+
+def test_a_model_is_printed_without_its_layers(run: Path) -> None:
+    assert "RefineNet" not in repr(load(run))
+    assert "step=2" in repr(load(run))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import tyro
 
 from scorefield.cli.app import ModelName, app, prepare_folder, say, tracker, write_json
-from scorefield.cli.models import Sampler, how_of
+from scorefield.cli.models import Sampler, how_of, note_if_short
 
 if TYPE_CHECKING:
     from scorefield.checkpoint import Model
@@ -74,6 +74,8 @@ def report(
         subject = load(model, weights=sampler.weights, device=group.device)
         prepare_folder(out)
         how = Pool(subject, how_of(sampler, subject)).how
+        if group.main:
+            note_if_short(how, subject)
         work = Work(subject, how, sampler.n, at_once(sampler.batch_size, group), data, out, group, tracker(group))
         facts = {"command": _command(model, {"out": out, "n": sampler.n, "data": data, "run": run}, sampler)}
         file = ReportFile(out, facts | _facts(work, _training(model, run, subject)), group)

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from small_reports import read, run, store
 
-from scorefield import shipped
+from scorefield import distributed, shipped
 from scorefield.cli import main
 from scorefield.evaluation.image_figures import KINDS
 from scorefield.experiments.sheets import ABOVE, GAP, side_by_side, table_1, titles_of
@@ -131,6 +132,7 @@ def test_without_a_gpu_large_models_are_shown_only_where_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(shipped, "FOLDERS", [tmp_path / "box"])
+    monkeypatch.setattr(distributed, "pick_device", lambda _: torch.device("cpu"))
     for name, sets in (("fig6", "celeba and cifar10"), ("table1", "cifar10")):
         with pytest.raises(SystemExit):
             main(["figure", name, "--out", str(tmp_path / "new")])

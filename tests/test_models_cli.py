@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from odd_images import failure
+from odd_images import run as run
 from PIL import Image
 
 from scorefield import generate, load
@@ -21,32 +22,6 @@ from scorefield.data.pictures import Fit
 from scorefield.released import from_released
 
 RELEASED = Path(__file__).parent / "released"
-
-
-def failure(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as exit_:
-        main([str(a) for a in arguments])
-    return int(str(exit_.value.code)), capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of grey images of 33 × 47, trained for a moment on a folder of them, through the command line."""
-    folder = tmp_path_factory.mktemp("odd")
-    rng = np.random.default_rng(0)
-    (folder / "images").mkdir()
-    for k in range(12):
-        Image.fromarray(rng.integers(0, 256, (33, 47), dtype=np.uint8)).save(folder / "images" / f"{k}.png")
-    os.environ["SCOREFIELD_DATA"] = str(folder / "data")
-    try:
-        main(
-            f"train tiny --data {folder}/images --out {folder}/run --image-size None --width 2 --levels 2 --steps 2 "
-            "--sigma-min 0.01 --batch-size 4 --held-out 2 --sample-steps 2 --step-size 1e-5 --preview-steps 1 "
-            "--device cpu".split()
-        )
-    finally:
-        del os.environ["SCOREFIELD_DATA"]
-    return folder / "run"
 
 
 def test_33_by_47_grey_images_from_end_to_end(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,56 +166,6 @@ def test_an_image_is_cropped_as_the_training_images_were(run: Path, tmp_path: Pa
         assert np.array_equal(small[2 + first : 18, 2:18], pixels[12 + first : 28, 7:23])
 
 
-def test_a_place_that_cannot_be_written_to_is_found_before_the_work(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "d.png").mkdir()
-    (tmp_path / "file").touch()
-    for out, words in (("d.png", "is a folder"), ("file/x.png", "cannot make the folder")):
-        code, said = failure(capsys, "sample", run, "--out", tmp_path / out)
-        assert (code, words in said, "sampling" in said) == (1, True, False), said
-
-
-def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "text.png").write_text("no image")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "x").touch()
-    Image.new("L", (47, 33), "white").save(tmp_path / "white.png")
-    image: list[str | Path] = ["--image", tmp_path / "white.png"]
-    cases: list[tuple[list[str | Path], str]] = [
-        (["sample", tmp_path / "none"], "no file"),
-        (["sample", tmp_path / "full"], "no whole checkpoint"),
-        (["sample", tmp_path / "white.png"], "damaged or no safetensors"),
-        (["sample", run, "-n", "0"], "at least 1"),
-        (["sample", run, "--seed", "-1"], "whole number"),
-        (["sample", run, "--steps", "0"], "at least 1"),
-        (["sample", run, "--step-size", "0"], "positive"),
-        (["sample", run, "--out", "a.jpg"], "FILE.png"),
-        (["sample", run, "--step-size", "nan"], "positive"),
-        (["sample", run, "--out", tmp_path / "full"], "exists already"),
-        (["import", tmp_path / "full"], "is a folder"),
-        (["train", "tiny", "--clip", "nan", "--out", tmp_path / "r"], "clip must be 0 or more"),
-        (["train", "tiny", "--sigma-max", "1e20", "--out", tmp_path / "r"], "sigmas must lie between"),
-        (["sample", run, "--device", "toaster"], "no device is called"),
-        (["inpaint", run, "--image", tmp_path / "none.png"], "no image"),
-        (["inpaint", run, "--image", tmp_path / "text.png"], "no image that can be read"),
-        (["inpaint", run, *image, "--mask", "middle"], "no mask middle"),
-        (["inpaint", run, *image, "--mask", tmp_path / "white.png"], "hides nothing"),
-        (["import", tmp_path / "white.png", "--out", tmp_path / "m.safetensors"], "no checkpoint of the released"),
-        (["train", "mnits"], "no recipe mnits"),
-        (["train", "tiny", "--data", tmp_path / "nowhere", "--out", tmp_path / "r"], "does not exist"),
-        (["train", "tiny", "--steps", "0", "--out", tmp_path / "r"], "at least 1"),
-        (["train", "tiny", "--sigma-min", "2", "--out", tmp_path / "r"], "swap them"),
-        (["train", "tiny", "--out", tmp_path / "r", "--resume"], "no run to resume"),
-    ]
-    for arguments, words in cases:
-        code, said = failure(capsys, *arguments)
-        said = " ".join(said.replace("│", " ").split())  # out of tyro's box
-        assert code == 2, (arguments, said)
-        assert words in said, (arguments, said)
-    assert not (tmp_path / "r").exists()
-
-
 def test_help_shows_a_recipes_own_values(capsys: pytest.CaptureFixture[str]) -> None:
     for recipe, values in {
         "cifar10": ("--width INT", "(default: 128)", "--flip, --no-flip", "(default: 200000)", "(default: 5000)"),
@@ -252,29 +177,6 @@ def test_help_shows_a_recipes_own_values(capsys: pytest.CaptureFixture[str]) -> 
         told = " ".join(capsys.readouterr().out.replace("│", " ").split())
         for value in values:
             assert value in told
-
-
-@pytest.mark.parametrize("n", ["0", "-3", "10000001", "99999999999999999999999"])
-def test_impossible_numbers_of_samples(n: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (["sample", str(run)], ["digits", "mnist-small"], ["report", str(run), "--out", "nowhere"]):
-        code, said = failure(capsys, *command, "-n", n)
-        assert code == 2
-        assert re.search(r"-n must be from [12] to 10,000,000", said)
-    assert not Path("nowhere").exists()
-
-
-@pytest.mark.parametrize("which", ["image", "mask"])
-def test_an_image_is_not_replaced_by_its_own_completions(
-    which: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("image", "mask"):
-        Image.new("L", (47, 33)).save(tmp_path / f"{name}.png")
-    before = (tmp_path / f"{which}.png").read_bytes()
-    call = ["inpaint", str(run), "--image", str(tmp_path / "image.png"), "--mask", str(tmp_path / "mask.png")]
-    code, said = failure(capsys, *call, "--out", tmp_path / "." / f"{which}.png")
-    assert code == 2
-    assert "would be replaced by its own completions" in said
-    assert (tmp_path / f"{which}.png").read_bytes() == before
 
 
 def test_what_was_sampled_into_a_folder_before_an_interrupt_is_there(
@@ -297,21 +199,6 @@ def test_what_was_sampled_into_a_folder_before_an_interrupt_is_there(
     assert sorted(path.name for path in (tmp_path / "some").iterdir()) == [f"{k:05d}.png" for k in range(4)]
     for path in (tmp_path / "some").iterdir():
         assert path.read_bytes() == (tmp_path / "all" / path.name).read_bytes()
-
-
-def test_too_short_a_way_is_told_with_the_step_size_that_would_do(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The model's own T ε is 2 · 1e-5; steps of more than 2σ² = 2e-4 would leave noise of their own."""
-
-    def told(*words: str) -> str:
-        main(["sample", str(run), "-n", "1", "--device", "cpu", "--out", str(tmp_path / "x.npy"), *words])
-        return capsys.readouterr().err
-
-    assert "note:" not in told()
-    assert "note:" not in told("--steps", "1")
-    short = told("--steps", "1", "--step-size", "2e-6")
-    assert "note: T ε = 2e-06 is 10% of the model's own: images may stay noise (--step-size 2e-05)\n" in short
 
 
 def test_a_model_is_printed_without_its_layers(run: Path) -> None:

@@ -90,13 +90,13 @@ def how_of(sampler: Sampler, model: Model) -> How:
     return How(steps, step_size, sampler.denoise, sampler.seed, sampler.precision)
 
 
-def note_if_short(how: How, model: Model) -> None:
+def note_if_short(how: How, model: Model, group: Group) -> None:
     """Says so where the dynamics go less than half as far at each level, T ε, as the model's own: noise would be left.
 
     Above 2σ² a step would bring noise of its own.
     """
     own, here = model.recipe.sample_steps * model.recipe.step_size, how.steps * how.step_size
-    if here < own / 2:
+    if group.main and here < own / 2:
         longer = own / how.steps
         cure = f"--step-size {longer:.2g}" if longer < 2.01 * model.sigmas[-1].item() ** 2 else "more --steps"
         say(f"note: T ε = {here:.2g} is {here / own:.0%} of the model's own: images may stay noise ({cure})")
@@ -107,8 +107,7 @@ def sampled(model: Model, sampler: Sampler, group: Group, *, track: Track[object
     from scorefield.evaluation import Pool, at_once
 
     size, how = at_once(sampler.batch_size, group), how_of(sampler, model)
-    if group.main:
-        note_if_short(how, model)
+    note_if_short(how, model, group)
     return Pool(model, how).draw(sampler.n, group, batch_size=size, track=track)
 
 
@@ -162,8 +161,7 @@ def _batches(
     from scorefield.generate import drawn_batches
 
     mine, how = group.share(sampler.n), how_of(sampler, model)
-    if group.main:
-        note_if_short(how, model)
+    note_if_short(how, model, group)
     size = max(1, min(len(mine), sampler.batch_size))
     score = for_sampling(model.network, model.shape, size=size, precision=how.precision)
     return drawn_batches(

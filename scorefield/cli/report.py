@@ -74,8 +74,7 @@ def report(
         subject = load(model, weights=sampler.weights, device=group.device)
         prepare_folder(out)
         how = Pool(subject, how_of(sampler, subject)).how
-        if group.main:
-            note_if_short(how, subject)
+        note_if_short(how, subject, group)
         work = Work(subject, how, sampler.n, at_once(sampler.batch_size, group), data, out, group, tracker(group))
         facts = {"command": _command(model, {"out": out, "n": sampler.n, "data": data, "run": run}, sampler)}
         file = ReportFile(out, facts | _facts(work, _training(model, run, subject)), group)

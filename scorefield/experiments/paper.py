@@ -13,7 +13,7 @@ class TableRow(NamedTuple):
     inception: str
     fid: str | None
     trained: str = "–"
-    """Which it does not tell: appendix B.2 does, of NCSN."""
+    """For how long, which the table does not tell; of NCSN, appendix B.2 does."""
 
 
 TABLE_1 = {

@@ -67,10 +67,9 @@ def page(reports: Reports, folder: Path, out: Path) -> str:
     others = sorted({name.partition("-")[0] for name in reports} - known)
     sets = [*DATA_SETS, *(DataSet(name, name) for name in others)]
     head = (
-        f"{HEAD} of the JSON files in the folders of [{place}]({place}), and of the remarks beside "
-        "them, not by hand. On the left what [the paper](https://arxiv.org/abs/1907.05600) shows, on the right what "
-        "this code makes of the same. "
-        "No sample was chosen: they are the first ones of their seed.\n"
+        f"{HEAD} of the JSON files in the folders of [{place}]({place}), and of the remarks beside them, not by hand. "
+        "On the left what [the paper](https://arxiv.org/abs/1907.05600) shows, on the right what this code makes of "
+        "the same. No sample was chosen: they are the first ones of their seed.\n"
     )
     shown = seen_from_here(folder)
     sections = (section(each, reports, place, shown) for each in sets)
@@ -193,9 +192,12 @@ def _weights(model: dict[str, Any]) -> str:
 
 
 def _run_of(place: Path, name: str) -> Path:
-    """The run folder of what was reported on; a model file that lies in none, or a shipped model, gets one."""
-    if place.name == "best" or place.parent.name == "checkpoints":
-        return place.parent if place.name == "best" else place.parents[1]
+    """The run folder of what was reported on, on whatever machine, by its place alone; a model file that lies in none,
+    or a shipped model, gets one."""
+    if place.name == "best":
+        return place.parent
+    if place.parent.name == "checkpoints":
+        return place.parents[1]
     return place if len(place.parts) > 1 and place.suffix != ".safetensors" else Path("runs") / name
 
 

@@ -21,7 +21,7 @@ from scorefield import data
 from scorefield.derivatives import forward_mode
 from scorefield.experiments import FIGURES, fig1
 from scorefield.networks import ResNet
-from scorefield.networks.resnet import Block, Resize, double, half
+from scorefield.networks.resnet import Block, Norm, Resize, double, half
 from scorefield.noise import SampleNoise
 from scorefield.objectives import sliced
 
@@ -47,7 +47,7 @@ def test_the_settings_are_the_papers() -> None:
 
 def test_the_network_is_an_encoder_and_its_mirror_image() -> None:
     network = ResNet()
-    x, sizes = torch.rand(1, 3, 32, 32), []
+    x, sizes = network.begin(torch.rand(1, 3, 32, 32)), []
     for block in network.blocks:
         x = block(x)
         sizes.append(tuple(x.shape[1:]))
@@ -56,23 +56,37 @@ def test_the_network_is_an_encoder_and_its_mirror_image() -> None:
     assert sizes[5:] == [(128, 8, 8), (64, 16, 16), (64, 16, 16), (32, 32, 32), (32, 32, 32)]
 
     def count(n: int, m: int) -> int:
+        """Two norms, two convolutions and the shortcut's."""
         shortcut = 0 if n == m else n * m + m
-        return 9 * n * m + m + 9 * m * m + m + shortcut
+        return 2 * n + 2 * m + 9 * n * m + m + 9 * m * m + m + shortcut
 
-    widths = [3, 32, 64, 64, 128, 128, 128, 64, 64, 32, 32]
-    expected = sum(count(n, m) for n, m in pairwise(widths)) + 9 * 32 * 3 + 3
+    widths = [32, 32, 64, 64, 128, 128, 128, 64, 64, 32, 32]
+    begin, end = 9 * 3 * 32 + 32, 2 * 32 + 9 * 32 * 3 + 3
+    expected = begin + sum(count(n, m) for n, m in pairwise(widths)) + end
     assert sum(p.numel() for p in network.parameters()) == expected
 
 
 @pytest.mark.parametrize("resize", [half, double])
-def test_a_block_activates_before_it_convolves(resize: Resize) -> None:
-    """With 3 × 3 kernels that copy the middle pixel, the block is resize(x) + ELU(resize(ELU(x)))."""
-    block = Block(2, 2, resize)
+def test_a_block_normalises_and_activates_before_it_convolves(resize: Resize) -> None:
+    """With 3 × 3 kernels that copy the middle pixel, the block is resize(x) + ELU(n(resize(ELU(n(x))))), where n makes
+    mean 0 and variance 1 of each of 8 groups of channels."""
+    block = Block(16, 16, resize)
     for convolution in (block.first, block.second):
         torch.nn.init.dirac_(convolution.weight)
         torch.nn.init.zeros_(cast(Tensor, convolution.bias))
-    x = torch.randn(3, 2, 4, 8)
-    torch.testing.assert_close(block(x), resize(x) + F.elu(resize(F.elu(x))))
+
+    def n(x: Tensor) -> Tensor:
+        pairs = x.unflatten(1, (8, 2))
+        apart = pairs - pairs.mean((2, 3, 4), keepdim=True)
+        return (apart / apart.square().mean((2, 3, 4), keepdim=True).sqrt()).flatten(1, 2)
+
+    x = 3 * torch.randn(3, 16, 4, 8, generator=torch.Generator().manual_seed(0)) + 1
+    torch.testing.assert_close(block(x), resize(x) + F.elu(n(resize(F.elu(n(x))))), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(128, 8), (8, 8), (12, 4), (6, 2), (7, 1)])
+def test_norms_have_eight_groups_or_as_many_as_go(channels: int, groups: int) -> None:
+    assert Norm(channels).num_groups == groups
 
 
 def test_resizing_by_hand() -> None:
@@ -111,7 +125,7 @@ def test_the_first_loss_is_equation_3_on_the_first_batch(sigma: float) -> None:
 
 def test_training_lowers_the_loss_and_leaves_the_global_random_state_alone() -> None:
     before = torch.get_rng_state()
-    settings = replace(SMALL, iterations=60, batch_size=8)
+    settings = replace(SMALL, iterations=60, batch_size=8, filters=(8, 16, 16, 16, 16))
     one, two = (fig1.train(pictures(), 0.1, settings, seed=3).curve for _ in range(2))
     assert torch.equal(before, torch.get_rng_state())
     assert np.array_equal(one, two)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Curve = NDArray[np.float64]
 """The loss of each iteration, (N,)."""
 
-VERSION = 2
+VERSION = 3
 """Raised when the same settings would give another curve."""
 SECONDS = 30.0
 """Between two times that a training which may be interrupted is written to the disk."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from scorefield.derivatives import Field, dot
-from scorefield.kernels.dual import elu
+from scorefield.kernels.dual import norm_elu
 from scorefield.kernels.pool import double, halve
 from scorefield.networks import resnet
 from scorefield.networks.resnet import Block, Resize, ResNet
@@ -32,23 +32,25 @@ class Dual:
 
     def along(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """s(x) and ∇s(x)v."""
+        begin, end, last = self._network.begin, self._network.end, self._network.norm
+        blocks = [block for block in self._network.blocks if isinstance(block, Block)]
         z = torch.cat([2 * x - 1, 2 * v]).contiguous(memory_format=torch.channels_last)
-        z, active = elu(z, z.new_zeros(z.shape[1]))
-        for block in self._network.blocks:
-            assert isinstance(block, Block)
-            z, active = _block(block, z, active)
-        value, along_v = _linear(self._network.end, active).chunk(2)
-        return value + _bias(self._network.end).view(-1, 1, 1), along_v
+        z, active = norm_elu(_linear(begin, z), _bias(begin), blocks[0].norm1)
+        for block, after in zip(blocks, [*(other.norm1 for other in blocks[1:]), last], strict=True):
+            z, active = _block(block, z, active, after)
+        value, along_v = _linear(end, active).chunk(2)
+        return value + _bias(end).view(-1, 1, 1), along_v
 
 
-def _block(block: Block, z: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
-    """What comes out of the block, and the ELU of it, with which the next one begins; resizing changes no bias."""
+def _block(block: Block, z: Tensor, active: Tensor, after: nn.GroupNorm) -> tuple[Tensor, Tensor]:
+    """What comes out of the block, and the ELU of its norm, with which the next one begins; resizing changes no
+    bias."""
     resize = RESIZE[block.resize]
-    _, middle = elu(resize(_linear(block.first, active)), _bias(block.first))
+    _, middle = norm_elu(resize(_linear(block.first, active)), _bias(block.first), block.norm2)
     change, bias, z = _linear(block.second, middle), _bias(block.second), resize(z)
     if isinstance(block.shortcut, nn.Conv2d):
         z, bias = _linear(block.shortcut, z), bias + _bias(block.shortcut)
-    return elu(change, bias, z)
+    return norm_elu(change, bias, after, z)
 
 
 def _linear(convolution: nn.Conv2d, z: Tensor) -> Tensor:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from scorefield.checkpoint import Weights, held_by, read_model, recipe_from_json, write
 from scorefield.data.named import name_alone
+from scorefield.recipes import Recipe
 from scorefield.version import __version__
 
 Precision = Literal["float16", "float32"]
@@ -68,9 +69,16 @@ def _change(exact: Tensor, rounded: Tensor) -> float:
     return ((rounded.double() - exact.double()).norm() / size).item() if size else 0.0
 
 
+def published(recipe: Recipe) -> dict[str, Any]:
+    """A recipe's settings without places of this machine: of the folders or files that the data and the first weights
+    came from, the names alone; and no word of first weights where there were none."""
+    settings = asdict(recipe) | {"data": name_alone(recipe.data)}
+    start = settings.pop("start")
+    return settings if start is None else {**settings, "start": name_alone(start)}
+
+
 def _without_paths(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Of a folder or a file that the data came from, its name alone."""
-    recipe = recipe_from_json(metadata["recipe"])
     facts = {name: value for name, value in metadata.items() if name not in ("sha256", "format")}
-    facts |= {"version": __version__, "recipe": json.dumps(asdict(replace(recipe, data=name_alone(recipe.data))))}
+    recipe = recipe_from_json(metadata["recipe"])
+    facts |= {"version": __version__, "recipe": json.dumps(published(recipe))}
     return facts | ({"data": name_alone(metadata["data"])} if "data" in metadata else {})

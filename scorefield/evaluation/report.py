@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from scorefield.evaluation.robustness import robustness
 from scorefield.evaluation.search import Embed, in_pixels
 from scorefield.evaluation.subjects import held_out_images, reference_for, training_images, whole_test_split
 from scorefield.experiments.digits import judge
+from scorefield.export import published
 from scorefield.fast import for_sampling
 from scorefield.generate import generate, kept_steps, start_of
 from scorefield.images import grid, save_png, to_bytes, zoom_for
@@ -59,7 +60,7 @@ def about(model: Model) -> dict[str, Any]:
         "sigmas": model.sigmas.tolist(),
         **told,
         **({"data": name_alone(told["data"])} if "data" in told else {}),
-        "recipe": asdict(replace(model.recipe, data=name_alone(model.recipe.data))),
+        "recipe": published(model.recipe),
     }
 
 

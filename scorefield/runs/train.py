@@ -24,6 +24,7 @@ from scorefield.progress import Bar, Track, silent
 from scorefield.recipes import OBJECTIVES, Recipe, network_of
 from scorefield.runs.folder import CURE, Run, Say, check_folder, locked, write_recipe
 from scorefield.runs.losses import Losses
+from scorefield.runs.start import begin_with
 from scorefield.runs.stop import Stop
 from scorefield.score import Score
 from scorefield.training import Batch, Descent, TrainingState, Update, adam, descent, example_losses, fit, step_loss
@@ -78,6 +79,9 @@ def _train(
             raise OSError(f"the processes see different checkpoints in {out} (all machines must share that folder)")
         if run.state.step > recipe.steps:
             raise ValueError(f"{out} is at step {run.state.step} already (give it more --steps than that)")
+    if recipe.start is not None and run.state.step == 0:
+        model = group.main_first(partial(begin_with, recipe.start, run.state, run.network))
+        say(f"beginning with the {model.weights} weights of {recipe.start}, of step {model.step}")
     with stop.listening(), chosen_kernels(group.device, deterministic=recipe.deterministic):
         if group.main:
             write_recipe(recipe, out)

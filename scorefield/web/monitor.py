@@ -6,13 +6,12 @@ import csv
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from scorefield.checkpoint import model_files
-from scorefield.data.named import name_alone
+from scorefield.export import published
 from scorefield.runs.folder import saved_recipe
 from scorefield.runs.history import thinned
 
@@ -38,7 +37,7 @@ def details(name: str, run: Path) -> dict[str, Any]:
     place = f"/api/runs/{quote(name, safe='')}/samples"
     return {
         **summary(name, run),
-        "recipe": asdict(replace(recipe, data=name_alone(recipe.data))),
+        "recipe": published(recipe),
         "log": thinned(log, ROWS),
         "held_out": thinned(log_of(run / "held_out.csv"), ROWS),
         "samples": [{"step": step, "image": f"{place}/{step}.png"} for step in sorted(sample_files(run))],

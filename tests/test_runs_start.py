@@ -1,0 +1,110 @@
+"""Runs that begin with a model's weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import assert_same, final, recipe
+from torch import Tensor
+
+from scorefield import shipped
+from scorefield.checkpoint import load
+from scorefield.cli import main
+from scorefield.distributed import Group
+from scorefield.export import export, published
+from scorefield.recipes import Recipe
+from scorefield.runs import train
+
+__all__ = ["recipe"]
+ONE = Group(0, 1, torch.device("cpu"))
+
+
+def still(recipe: Recipe) -> Recipe:
+    """So slow that nothing moves: what a run saves is what it began with."""
+    return replace(recipe, steps=2, learning_rate=1e-30)
+
+
+@pytest.fixture
+def model(recipe: Recipe, tmp_path: Path) -> Path:
+    train(recipe, tmp_path / "first", ONE)
+    return tmp_path / "first"
+
+
+def kind(tensors: dict[str, Tensor], which: str) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{which}/"): value for name, value in tensors.items() if name.startswith(which)}
+
+
+def test_raw_and_averaged_weights_begin_as_the_models_average(recipe: Recipe, model: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    train(still(replace(recipe, start=str(model))), tmp_path / "second", ONE, say=lines.append)
+    theirs, ours = final(model), final(tmp_path / "second", 2)
+    assert_same(kind(ours, "raw"), kind(theirs, "ema"))
+    for name, value in kind(ours, "ema").items():
+        torch.testing.assert_close(value, kind(theirs, "ema")[name], rtol=1e-6, atol=1e-7)  # as an average rounds
+    assert f"beginning with the ema weights of {model}, of step 6" in lines
+
+
+def test_a_file_in_16_bit_and_images_of_another_size_will_do(
+    recipe: Recipe, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(model, tmp_path / "box" / "dots.safetensors")
+    monkeypatch.setattr(shipped, "FOLDERS", [tmp_path / "box"])
+    train(still(replace(recipe, start="dots", image_size=8)), tmp_path / "second", ONE)
+    expected = load("dots").network.state_dict()
+    assert_same(kind(final(tmp_path / "second", 2), "raw"), expected)
+    assert load(tmp_path / "second").shape == (1, 8, 8)
+
+
+def test_a_resumed_run_does_not_begin_again(recipe: Recipe, model: Path, tmp_path: Path) -> None:
+    """Not even where the model is gone; one without a checkpoint does."""
+    whole, part = replace(recipe, start=str(model)), tmp_path / "part"
+    train(whole, tmp_path / "whole", ONE)
+    train(replace(whole, steps=4), part, ONE)
+    for file in (part / "checkpoints").glob("*-00000004.*"):
+        file.unlink()
+    model.rename(tmp_path / "elsewhere")
+    train(whole, part, ONE, resume=True)
+    assert_same(final(part), final(tmp_path / "whole"))
+    shutil.rmtree(part / "checkpoints")
+    with pytest.raises(FileNotFoundError, match="first"):
+        train(whole, part, ONE, resume=True)
+    (tmp_path / "elsewhere").rename(model)
+    train(whole, part, ONE, resume=True)
+    assert_same(final(part), final(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"width": 3}, r"has width 2, this run width 3: its weights do not fit"),
+        ({"levels": 4}, r"has levels 3, σ = 1 … 0.01, this run levels 4, σ = 1 … 0.01"),
+        ({"sigma_max": 2.0}, r"has levels 3, σ = 1 … 0.01, this run levels 3, σ = 2 … 0.01"),
+    ],
+)
+def test_weights_that_do_not_fit(
+    change: dict[str, float], words: str, recipe: Recipe, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        train(replace(recipe, start=str(model), **change), tmp_path / "second", ONE)  # type: ignore[arg-type]
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_model_that_is_not_there(recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "tiny", "--data", recipe.data, "--start", "celebs", "--out", str(tmp_path / "run")])
+    assert "no file celebs, and no shipped model of that name" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_published_names_the_model_and_not_its_place(recipe: Recipe, model: Path, tmp_path: Path) -> None:
+    train(still(replace(recipe, start=str(model))), tmp_path / "second", ONE)
+    export(tmp_path / "second", tmp_path / "small.safetensors")
+    assert load(tmp_path / "small.safetensors").recipe.start == "first"
+    assert str(tmp_path).encode() not in (tmp_path / "small.safetensors").read_bytes()
+    assert "start" not in published(recipe)
+    assert json.loads(json.dumps(published(recipe)))["data"] == "dots.npy"

@@ -9,7 +9,7 @@ PREFIX = "model:"
 
 _PACKAGE = Path(__file__).parent
 _CHECKOUT = [_PACKAGE.parent / "weights"] if (_PACKAGE.parent / "pyproject.toml").is_file() else []
-LARGE = ("cifar10",)
+LARGE = ("celeba", "cifar10")
 """Those that a checkout alone has."""
 FOLDERS = [*_CHECKOUT, _PACKAGE / "weights"]
 """Where they lie: inside the package and, in a checkout, beside it, for those too large to be installed."""

@@ -14,8 +14,10 @@ from small_reports import read, run, store
 
 from scorefield import distributed, shipped
 from scorefield.cli import main
+from scorefield.evaluation import image_figures
 from scorefield.evaluation.image_figures import KINDS
 from scorefield.experiments.sheets import ABOVE, GAP, side_by_side, table_1, titles_of
+from scorefield.export import export
 from scorefield.images import save_png
 
 __all__ = ["run", "store"]
@@ -146,3 +148,22 @@ def test_without_a_gpu_large_models_are_shown_only_where_they_are_named(
         said = capsys.readouterr().err
         assert f"{name} of the shipped models takes hours or days without a GPU" in said
         assert "(to wait for it all the same: --models cifar10, with --quick perhaps)" in said
+
+
+@pytest.mark.filterwarnings("always:fig6 is made without")
+def test_a_shipped_model_without_its_images_is_left_out(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless it was asked for, or there is no other."""
+    export(run, tmp_path / "box" / "celeba.safetensors")  # its file knows the name of its images alone
+    (tmp_path / "box" / "other").symlink_to(run)
+    monkeypatch.setattr(shipped, "FOLDERS", [tmp_path / "box"])
+    monkeypatch.setattr(image_figures, "models_for", lambda *_: ["celeba", str(tmp_path / "box" / "other")])
+    assert [each["name"] for each in figure("fig6", tmp_path, "--quick")["models"]] == ["other"]
+    assert "fig6 is made without celeba: cannot find what the model was trained on" in capsys.readouterr().err
+    assert [each["name"] for each in figure("fig4", tmp_path, "--quick")["models"]] == ["celeba", "other"]
+    with pytest.raises(SystemExit):
+        figure("fig6", tmp_path, "--quick", "--models", "celeba", run)
+    monkeypatch.setattr(image_figures, "models_for", lambda *_: ["celeba"])
+    with pytest.raises(SystemExit):
+        figure("fig6", tmp_path, "--quick")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -75,7 +76,7 @@ def make(
             raise ValueError(f"{name} of the shipped models takes hours or days without a GPU ({cure})")
         what = f"{name} shows shipped models of {' and '.join(kind.sets)}, which are missing"
         raise ValueError(f"{what} (name another model, or a run of yours, with --models; {listed()})")
-    began, numbers = time.monotonic(), list[dict[str, Any]]()
+    began, numbers, pictures = time.monotonic(), list[dict[str, Any]](), list[Path]()
     subjects = [load(each, device=group.device) for each in names]
     with TemporaryDirectory() as folder:
         for k, model in enumerate(subjects):
@@ -83,8 +84,15 @@ def make(
             place.mkdir()
             how, n = _how(model, quick=quick, seed=seed), kind.quick_n if quick else kind.n
             work = Work(model, how, n, at_once(500, group), data, place, group, track)
+            try:
+                work.prepare([kind.part])
+            except ValueError as error:  # no images of its kind on this machine: the others all the same
+                if models or (k == len(names) - 1 and not numbers):
+                    raise
+                warnings.warn(f"{name} is made without {names[k]}: {error}", stacklevel=2)
+                continue
             numbers.append({"name": name_alone(names[k]), **_part(work, kind.part)})
-        pictures = [Path(folder) / str(k) / kind.picture for k in range(len(subjects))]
+            pictures.append(place / kind.picture)
         drawn = side_by_side(titles_of(numbers), pictures) if kind.picture else table_1(numbers)
     seconds = round(time.monotonic() - began, 2)
     facts = {"seed": seed, "quick": quick, "machine": device_name(group.device), "seconds": seconds}
@@ -102,7 +110,6 @@ def _how(model: Model, *, quick: bool, seed: int) -> How:
 
 def _part(work: Work, part: str) -> dict[str, Any]:
     """That part's numbers, and what they are of. Its picture goes to the work's folder."""
-    work.prepare([part])
     needed = work.samples_for([part])
     if needed:
         work.draw(needed)

@@ -14,6 +14,7 @@ from torch import Tensor
 from scorefield.checkpoint import Weights, held_by, read_model, recipe_from_json, write
 from scorefield.data.named import name_alone
 from scorefield.recipes import Recipe
+from scorefield.shipped import shipped_models
 from scorefield.version import __version__
 
 Precision = Literal["float16", "float32"]
@@ -71,13 +72,18 @@ def _change(exact: Tensor, rounded: Tensor) -> float:
 
 def published(recipe: Recipe) -> dict[str, Any]:
     """A recipe's settings without places of this machine: of the folders or files that the data and the first weights
-    came from, the names alone; and no word of first weights where there were none."""
+    came from, the names alone (./NAME for what is not the shipped model of that name). No word of first weights where
+    there were none: reports from before there were any stay comparable, and older software can read such files."""
     settings = asdict(recipe) | {"data": name_alone(recipe.data)}
     start = settings.pop("start")
-    return settings if start is None else {**settings, "start": name_alone(start)}
+    if start is None:
+        return settings
+    alone = name_alone(start)
+    return {**settings, "start": f"./{alone}" if alone != start and alone in shipped_models() else alone}
 
 
 def _without_paths(metadata: Mapping[str, str]) -> dict[str, str]:
+    """All that a file says of itself, as it may be published."""
     facts = {name: value for name, value in metadata.items() if name not in ("sha256", "format")}
     recipe = recipe_from_json(metadata["recipe"])
     facts |= {"version": __version__, "recipe": json.dumps(published(recipe))}

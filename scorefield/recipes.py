@@ -18,7 +18,8 @@ from scorefield.objectives import Objective, denoising, sliced
 
 @dataclass(frozen=True)
 class Recipe:
-    """One training run. Two runs with equal recipes compute the same numbers."""
+    """One training run. Two runs with equal recipes, on the same data and from the same start, compute the same
+    numbers."""
 
     data: str = "mnist"
     """Images to learn from: mnist, cifar10, celeba, a folder of images, or an .npy/.npz of bytes (N, H, W[, C])."""

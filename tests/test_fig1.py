@@ -85,8 +85,21 @@ def test_a_block_normalises_and_activates_before_it_convolves(resize: Resize) ->
 
 
 @pytest.mark.parametrize(("channels", "groups"), [(128, 8), (8, 8), (12, 4), (6, 2), (7, 1)])
-def test_norms_have_eight_groups_or_as_many_as_go(channels: int, groups: int) -> None:
-    assert Norm(channels).num_groups == groups
+def test_a_norm_is_a_group_norm_with_up_to_eight_groups(channels: int, groups: int) -> None:
+    """Its derivative, by forward mode, too, which PyTorch's own has not where images are channels-last."""
+    norm, generator = Norm(channels).double(), torch.Generator().manual_seed(0)
+    assert norm.num_groups == groups
+    for parameter in norm.parameters():
+        parameter.data.copy_(torch.randn(channels, generator=generator))
+    x, v = torch.randn(2, 3, channels, 4, 6, generator=generator, dtype=torch.float64)
+    plain = F.group_norm(x, groups, norm.weight, norm.bias)
+    layout = torch.channels_last
+    found, along = forward_mode(norm, x.contiguous(memory_format=layout), v.contiguous(memory_format=layout))
+    torch.testing.assert_close(found, plain, check_stride=False)
+    step = 1e-6
+    two = [F.group_norm(x + side * step * v, groups, norm.weight, norm.bias) for side in (1, -1)]
+    slope = (v * (two[0] - two[1])).flatten(1).sum(1) / (2 * step)
+    torch.testing.assert_close(along, slope, rtol=1e-6, atol=1e-6)
 
 
 def test_resizing_by_hand() -> None:

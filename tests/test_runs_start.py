@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from small_runs import assert_same, final, recipe
@@ -78,6 +79,33 @@ def test_a_resumed_run_does_not_begin_again(recipe: Recipe, model: Path, tmp_pat
     assert_same(final(part), final(tmp_path / "whole"))
 
 
+def test_a_resumed_run_keeps_its_start(recipe: Recipe, model: Path, tmp_path: Path) -> None:
+    whole, out = replace(recipe, start=str(model)), tmp_path / "second"
+    train(replace(whole, steps=4), out, ONE)
+    for other in (None, "mnist-small"):
+        with pytest.raises(ValueError, match=f"was started with start {model}, which a resumed run cannot change"):
+            train(replace(whole, start=other), out, ONE, resume=True)
+    train(whole, out, ONE, resume=True)
+    assert load(out).step == 6
+    assert load(out).facts["start_digest"] == load(model).digest
+
+
+def test_raw_weights_do_where_there_is_no_average(recipe: Recipe, tmp_path: Path) -> None:
+    plain = replace(recipe, ema=0.0)
+    train(plain, tmp_path / "first", ONE)
+    train(still(replace(plain, start=str(tmp_path / "first"))), tmp_path / "second", ONE)
+    assert_same(final(tmp_path / "second", 2), final(tmp_path / "first"))
+
+
+def test_processes_that_see_different_models(
+    recipe: Recipe, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = load(model).digest
+    monkeypatch.setattr(Group, "all", lambda _, value: [value, "another"] if value == digest else [value])
+    with pytest.raises(OSError, match="the processes see different models"):
+        train(replace(recipe, start=str(model)), tmp_path / "second", ONE)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -94,10 +122,19 @@ def test_weights_that_do_not_fit(
     assert not (tmp_path / "second").exists()
 
 
+def test_a_model_of_grey_images_for_coloured_ones(recipe: Recipe, model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "colour.npy", np.zeros((20, 5, 6, 3), np.uint8))
+    colour = replace(recipe, start=str(model), data=str(tmp_path / "colour.npy"))
+    with pytest.raises(ValueError, match="has channels 1, this run channels 3: its weights do not fit"):
+        train(colour, tmp_path / "second", ONE)
+
+
 def test_a_model_that_is_not_there(recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["train", "tiny", "--data", recipe.data, "--start", "celebs", "--out", str(tmp_path / "run")])
-    assert "no file celebs, and no shipped model of that name" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no file celebs, and no shipped model of that name" in said
+    assert "images of" not in said  # before the data are read
     assert not (tmp_path / "run").exists()
 
 
@@ -107,4 +144,6 @@ def test_what_is_published_names_the_model_and_not_its_place(recipe: Recipe, mod
     assert load(tmp_path / "small.safetensors").recipe.start == "first"
     assert str(tmp_path).encode() not in (tmp_path / "small.safetensors").read_bytes()
     assert "start" not in published(recipe)
+    names = {"mnist-small": "mnist-small", "runs/mnist-small": "./mnist-small", "runs/mine/": "mine"}
+    assert {start: published(replace(recipe, start=start))["start"] for start in names} == names
     assert json.loads(json.dumps(published(recipe)))["data"] == "dots.npy"

@@ -37,7 +37,8 @@ def info(model: ModelName, /, *, as_json: Annotated[bool, tyro.conf.arg(name="js
     print(f"  images     {channels} × {height} × {width}, pixels in {loaded.facts.get('data_range', '[0, 1]')}")
     print(f"  levels     {len(sigmas)}, sigma {sigmas[0]:g} ... {sigmas[-1]:g}")
     if loaded.step:
-        print(f"  trained    {loaded.step} steps of {recipe.batch_size} by {recipe.objective} score matching")
+        begun = f", beginning with {recipe.start}" if recipe.start is not None else ""
+        print(f"  trained    {loaded.step} steps of {recipe.batch_size} by {recipe.objective} score matching{begun}")
     print(f"  data       {loaded.facts.get('data', 'unknown')}, {loaded.facts.get('data_images', 'unknown')} images")
     stored = f", stored in {loaded.facts['stored']}" if "stored" in loaded.facts else ""
     print(f"  weights    {' and '.join(loaded.held)}{stored}")

@@ -76,27 +76,40 @@ def make(
             raise ValueError(f"{name} of the shipped models takes hours or days without a GPU ({cure})")
         what = f"{name} shows shipped models of {' and '.join(kind.sets)}, which are missing"
         raise ValueError(f"{what} (name another model, or a run of yours, with --models; {listed()})")
-    began, numbers, pictures = time.monotonic(), list[dict[str, Any]](), list[Path]()
-    subjects = [load(each, device=group.device) for each in names]
+    began, works = time.monotonic(), list[tuple[str, Work]]()
     with TemporaryDirectory() as folder:
-        for k, model in enumerate(subjects):
-            place = Path(folder) / str(k)
+        for k, each in enumerate(names):
+            model, place = load(each, device=group.device), Path(folder) / str(k)
             place.mkdir()
             how, n = _how(model, quick=quick, seed=seed), kind.quick_n if quick else kind.n
-            work = Work(model, how, n, at_once(500, group), data, place, group, track)
-            try:
-                work.prepare([kind.part])
-            except ValueError as error:  # no images of its kind on this machine: the others all the same
-                if models or (k == len(names) - 1 and not numbers):
-                    raise
-                warnings.warn(f"{name} is made without {names[k]}: {error}", stacklevel=2)
-                continue
-            numbers.append({"name": name_alone(names[k]), **_part(work, kind.part)})
-            pictures.append(place / kind.picture)
+            works.append((each, Work(model, how, n, at_once(500, group), data, place, group, track)))
+        works = _prepared(name, works, kind.part, every=bool(models) or data is not None)
+        numbers = [{"name": name_alone(each), **_part(work, kind.part)} for each, work in works]
+        pictures = [work.out / kind.picture for _, work in works]
         drawn = side_by_side(titles_of(numbers), pictures) if kind.picture else table_1(numbers)
     seconds = round(time.monotonic() - began, 2)
     facts = {"seed": seed, "quick": quick, "machine": device_name(group.device), "seconds": seconds}
     return save(drawn, {"models": numbers, **facts}, out, name)
+
+
+def _prepared(figure: str, works: list[tuple[str, Work]], part: str, *, every: bool) -> list[tuple[str, Work]]:
+    """Those whose images are on this machine, opened before the first sample is drawn. The others are left out with a
+    warning, unless `every` one is wanted, or none remains."""
+    usable, problems = list[tuple[str, Work]](), dict[str, ValueError | OSError]()
+    for name, work in works:
+        try:
+            work.prepare([part])
+        except (ValueError, OSError) as error:
+            if every:
+                raise
+            problems[name] = error
+        else:
+            usable.append((name, work))
+    for name, problem in problems.items():
+        if not usable:
+            raise problem
+        warnings.warn(f"{figure} is made without {name}: {problem}", stacklevel=3)
+    return usable
 
 
 def _how(model: Model, *, quick: bool, seed: int) -> How:

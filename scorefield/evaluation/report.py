@@ -50,7 +50,11 @@ KEPT_OUT = "celeba"
 
 def about(model: Model) -> dict[str, Any]:
     """The model's facts, without the places of this machine."""
-    told = {name: value for name, value in model.facts.items() if name.startswith(("data", "imported_from", "machine"))}
+    told = {
+        name: value
+        for name, value in model.facts.items()
+        if name.startswith(("data", "imported_from", "machine", "start"))
+    }
     return {
         "step": model.step,
         "weights": model.weights,

@@ -30,6 +30,7 @@ from torch.autograd.function import once_differentiable
 from scorefield.kernels.passes import flag, tile
 
 TILE, WARPS = 4096, 16
+"""Up to some 256 channels a sum over groups, which looks at all pairs of them, fits the registers."""
 
 
 @triton.jit
@@ -40,10 +41,10 @@ def _in_group(v, channel, C, size):
 
 
 @triton.jit
-def _summed(x_ptr, more_ptr, bias, place, along, mask, more):
-    """y and ẏ."""
-    y = tl.load(x_ptr + place, mask=mask, other=0.0) + tl.load(more_ptr + place, mask=more, other=0.0) + bias[None, :]
-    t = tl.load(x_ptr + along, mask=mask, other=0.0) + tl.load(more_ptr + along, mask=more, other=0.0)
+def _summed(x_ptr, more_ptr, bias, place, along, mask, both):
+    """y and ẏ. `both`: where m is to be added."""
+    y = tl.load(x_ptr + place, mask=mask, other=0.0) + tl.load(more_ptr + place, mask=both, other=0.0) + bias[None, :]
+    t = tl.load(x_ptr + along, mask=mask, other=0.0) + tl.load(more_ptr + along, mask=both, other=0.0)
     return y, t
 
 
@@ -53,13 +54,13 @@ def _statistics(
 ):  # fmt: skip
     """μ, r, τ and κ of one sample, by channel."""
     count = (size * N).to(tl.float32)
-    first_y, first_t = tl.zeros([COLUMNS], tl.float32), tl.zeros([COLUMNS], tl.float32)
+    sum_y, sum_t = tl.zeros([COLUMNS], tl.float32), tl.zeros([COLUMNS], tl.float32)
     for first in range(0, N, ROWS):
         place, mask = tile(first, channel, N, C, ROWS)
         y, t = _summed(x_ptr, more_ptr, bias, place, place + apart, mask, mask & yes)
-        first_y += tl.sum(tl.where(mask, y, 0.0), 0)
-        first_t += tl.sum(t, 0)
-    mean, tau = _in_group(first_y, channel, C, size) / count, _in_group(first_t, channel, C, size) / count
+        sum_y += tl.sum(tl.where(mask, y, 0.0), 0)
+        sum_t += tl.sum(t, 0)
+    mean, tau = _in_group(sum_y, channel, C, size) / count, _in_group(sum_t, channel, C, size) / count
     second, mixed = tl.zeros([COLUMNS], tl.float32), tl.zeros([COLUMNS], tl.float32)
     for first in range(0, N, ROWS):
         place, mask = tile(first, channel, N, C, ROWS)
@@ -115,10 +116,10 @@ def _gradients(sum_ptr, dz_ptr, place, along, mask, mean, r, tau, kappa, gamma, 
     w = tl.where(mask, r[None, :] * (t - tau[None, :] - kappa[None, :] * hat), 0.0)
     u = gamma[None, :] * hat + beta[None, :]
     dz = tl.load(dz_ptr + place, mask=mask, other=0.0)
-    dt = tl.load(dz_ptr + along, mask=mask, other=0.0)
+    dz_along = tl.load(dz_ptr + along, mask=mask, other=0.0)
     power = tl.exp(tl.minimum(u, 0.0))
-    du = tl.where(u <= 0, power * (dz + gamma[None, :] * w * dt), dz)
-    return hat, t, w, du, tl.where(u <= 0, power * dt, dt)
+    du = tl.where(u <= 0, power * (dz + gamma[None, :] * w * dz_along), dz)
+    return hat, t, w, du, tl.where(u <= 0, power * dz_along, dz_along)
 
 
 @triton.jit

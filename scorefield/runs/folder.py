@@ -39,6 +39,7 @@ FIXED = (
     "seed",
     "batch_size",
     "held_out",
+    "start",
 )
 """What cannot change when a run is resumed. Nor can the data, but for the place where they lie: a digest is kept."""
 
@@ -181,6 +182,7 @@ class Run:
                 raise ValueError(f"the data of {self.out} changed since it was started: {self.facts['data']}")
             restore_state(self.state, weights, moments, step=int(metadata["step"]))
             self.seconds = float(facts.get("seconds", 0))
+            self.facts |= {name: value for name, value in metadata.items() if name == "start_digest"}
             self.saved = model
             self.say(f"resuming {self.out} at step {self.state.step}")
             return

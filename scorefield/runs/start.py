@@ -26,7 +26,8 @@ def begin_with(model: str | Path, state: TrainingState, network: RefineNet) -> M
 
 
 def _about(network: RefineNet) -> dict[str, str]:
-    """What must be alike for weights to mean the same."""
+    """What must be alike for weights to mean the same; the levels between two are given by these, as they are in
+    geometric progression."""
     sigmas = network.sigmas.tolist()
     return {
         "channels": str(network.begin.in_channels),

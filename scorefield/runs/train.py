@@ -27,6 +27,7 @@ from scorefield.runs.losses import Losses
 from scorefield.runs.start import begin_with
 from scorefield.runs.stop import Stop
 from scorefield.score import Score
+from scorefield.shipped import find
 from scorefield.training import Batch, Descent, TrainingState, Update, adam, descent, example_losses, fit, step_loss
 
 
@@ -54,6 +55,8 @@ def train(
     with ExitStack() as held:
         group.agreed(lambda: held.enter_context(locked(out)))
         group.agreed(partial(check_folder, recipe, out, resume=resume))
+        if recipe.start is not None and not resume:
+            group.agreed(partial(find, recipe.start))  # before the data are read, which may take long
         saved = _train(recipe, out, group, stop, resume=resume, extra_logs=extra_logs, say=say, track=track)
     if stop.number:
         interrupted(stop.number)
@@ -81,6 +84,9 @@ def _train(
             raise ValueError(f"{out} is at step {run.state.step} already (give it more --steps than that)")
     if recipe.start is not None and run.state.step == 0:
         model = group.main_first(partial(begin_with, recipe.start, run.state, run.network))
+        if len(set(group.all(model.digest))) > 1:
+            raise OSError(f"the processes see different models as {recipe.start} (all machines must share that file)")
+        run.facts["start_digest"] = model.digest
         say(f"beginning with the {model.weights} weights of {recipe.start}, of step {model.step}")
     with stop.listening(), chosen_kernels(group.device, deterministic=recipe.deterministic):
         if group.main:

@@ -23,7 +23,7 @@ from torch import Tensor
 from scorefield.files import new_file
 from scorefield.networks import RefineNet
 from scorefield.recipes import Recipe, ladder_of, network_of
-from scorefield.shipped import find
+from scorefield.shipped import PREFIX, find, shipped_models
 from scorefield.version import __version__
 
 FORMAT = 1
@@ -203,4 +203,5 @@ def newest_whole(files: list[Path], run: Path) -> tuple[Path, tuple[dict[str, Te
             return path, read(path)
         except BrokenCheckpointError as error:
             warnings.warn(f"{error}; taking the checkpoint before it", stacklevel=2)
-    raise FileNotFoundError(f"{run} holds no whole checkpoint (checkpoints/model-STEP.safetensors)")
+    other = f"; the shipped model of that name is {PREFIX}{run}" if str(run) in shipped_models() else ""
+    raise FileNotFoundError(f"{run} holds no whole checkpoint (checkpoints/model-STEP.safetensors{other})")

@@ -45,7 +45,8 @@ class Recipe:
     """Number of noise levels, in geometric progression."""
     start: str | None = None
     """A model to begin with instead of random weights: a file, a run or a shipped model's name, with the same network
-    (channels, width and noise levels). Adam begins anew: --warmup 500 spares it large first steps."""
+    (channels, width and noise levels); its moving average where it has one. Adam begins anew: --warmup 500 spares it
+    large first steps."""
 
     objective: Literal["denoising", "sliced"] = "denoising"
     """Score matching: denoising (Eq. 5, the paper's choice) or sliced (Eq. 3 on perturbed data, more work)."""

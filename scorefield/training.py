@@ -210,8 +210,9 @@ def update_average(average: dict[str, Tensor], network: nn.Module, decay: float)
 def measure(score: Score, pixels: Tensor, sigmas: Tensor, *, batch_size: int) -> Tensor:
     """λ(σ)ℓ(σ) at each level on held-out bytes (N, H, W, C), (L,): denoising loss, with noise that is always the same.
 
-    Image k is perturbed at level k modulo L, so that L images or more see every level; a level without one is NaN.
+    Image k is perturbed at level k modulo L; of fewer images than levels there are several rounds.
     """
+    pixels = pixels.repeat(-(-len(sigmas) // len(pixels)), 1, 1, 1)
     levels = torch.arange(len(pixels), device=pixels.device) % len(sigmas)
     total = torch.zeros(len(sigmas), device=pixels.device)
     for start in range(0, len(pixels), batch_size):

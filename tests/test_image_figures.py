@@ -13,12 +13,14 @@ from PIL import Image
 from small_reports import read, run, store
 
 from scorefield import distributed, shipped
+from scorefield.checkpoint import save_model
 from scorefield.cli import main
 from scorefield.evaluation import image_figures
 from scorefield.evaluation.image_figures import KINDS
 from scorefield.experiments.sheets import ABOVE, GAP, side_by_side, table_1, titles_of
 from scorefield.export import export
 from scorefield.images import save_png
+from scorefield.recipes import Recipe, network_of
 
 __all__ = ["run", "store"]
 
@@ -141,7 +143,11 @@ def test_without_a_gpu_large_models_are_shown_only_where_they_are_named(
         said = capsys.readouterr().err
         assert f"{name} shows shipped models of {sets}, which are missing (name another model" in said
     (tmp_path / "box").mkdir()
-    (tmp_path / "box" / "cifar10.safetensors").touch()
+    for name, source in (("cifar10", "cifar10"), ("celeba", "faces.npy")):  # which only its maker has
+        recipe = Recipe(width=2, levels=2, data=source)
+        weights = network_of(recipe, channels=3).state_dict()
+        path = tmp_path / "box" / f"{name}.safetensors"
+        save_model(path, weights, None, recipe=recipe, shape=(3, 8, 8), step=1, facts={})
     for name in ("fig6", "table1"):
         with pytest.raises(SystemExit):
             main(["figure", name, "--out", str(tmp_path / "new")])

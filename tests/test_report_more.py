@@ -25,6 +25,7 @@ from scorefield.evaluation import How, robustness
 from scorefield.evaluation import report as parts
 from scorefield.evaluation.completions import MASKS
 from scorefield.evaluation.robustness import STEP_SIZES, STEPS
+from scorefield.export import export
 from scorefield.progress import silent
 
 
@@ -71,6 +72,15 @@ def test_without_held_out_images_there_is_nothing_to_complete(
         with pytest.raises(SystemExit):
             main(["report", str(tmp_path / "alone.safetensors"), *options, source])
         assert "no held-out images to complete (--data mnist, say, has some" in capsys.readouterr().err
+
+
+def test_other_images_than_the_models_own_are_completed(run: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "other.npy", np.random.default_rng(5).integers(0, 256, (3, 12, 12), dtype=np.uint8))
+    options = ["--data", str(tmp_path / "other.npy"), "--parts", "inpainting", "--steps", "2", "--step-size", "5e-4"]
+    export(run, tmp_path / "alone.safetensors")  # its own images are not to be found
+    main(["report", str(tmp_path / "alone.safetensors"), "--out", str(tmp_path / "out"), *options])
+    told = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert told["inpainting"]["masks"]["left"]["images"] == 3
 
 
 def save_model_without_data(run: Path, path: Path) -> None:

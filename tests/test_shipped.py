@@ -80,6 +80,14 @@ def test_a_path_beats_a_name_and_the_prefix_beats_a_path(box: Path) -> None:
     assert scorefield.load("model:mnist").step == 1
 
 
+def test_a_folder_that_hides_a_shipped_model_is_said_to(box: Path) -> None:
+    (box / "mnist").mkdir()
+    with pytest.raises(
+        FileNotFoundError, match=r"mnist holds no whole checkpoint .*shipped model of that name is model:"
+    ):
+        scorefield.load("mnist")
+
+
 def test_a_name_that_means_nothing_brings_the_list_of_those_that_do(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = r"\(shipped models: mnist, mnist-small\)"
     with pytest.raises(FileNotFoundError, match="no file mnits, and no shipped model of that name " + names):
@@ -108,6 +116,14 @@ def test_the_commands_take_names(box: Path, capsys: pytest.CaptureFixture[str]) 
             main(command)
         assert stopped.value.code == 2
         assert "shipped models: mnist, mnist-small" in capsys.readouterr().err
+
+
+def test_an_objective_without_held_out_images_is_an_error(box: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", "model:mnist", "-n", "0", "--device", "cpu"])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert "model:mnist was trained on /home/somebody/photos/, of which no held-out images are to be had here" in said
 
 
 def test_where_images_may_be_meant_a_data_sets_name_is_the_data_set(box: Path) -> None:

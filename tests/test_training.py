@@ -178,6 +178,15 @@ def test_held_out_loss_of_a_silent_score() -> None:
     torch.testing.assert_close(each, again)
 
 
+def test_few_held_out_images_see_every_level() -> None:
+    """s = 0 and λ = σ²: two images make ½‖z‖² of five levels, each of noise of its own, in three rounds."""
+    pixels, sigmas = torch.zeros(2, 4, 4, 1, dtype=torch.uint8), torch.linspace(1, 0.1, 5)
+    each = measure(lambda x, sigma: torch.zeros_like(x), pixels, sigmas, batch_size=4)
+    halves = [SampleNoise([k]).randn_like(torch.empty(1, 1, 4, 4)).square().sum().item() / 2 for k in range(6)]
+    expected = [(halves[0] + halves[5]) / 2, *halves[1:5]]
+    torch.testing.assert_close(each, torch.tensor(expected))
+
+
 def test_the_noise_of_a_place_does_not_depend_on_its_neighbours() -> None:
     whole = SampleNoise.at_step(1, 7, range(10)).randn_like(torch.empty(10, 5))
     part = SampleNoise.at_step(1, 7, range(4, 6)).randn_like(torch.empty(2, 5))

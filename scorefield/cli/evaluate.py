@@ -67,7 +67,8 @@ def evaluate(
         else:
             if model is None:
                 raise ValueError(f"-n 0 measures the objective of a model, and {what} is none")
-            held_out = held_out_images(model, data, group, track=track)
+            if (held_out := held_out_images(model, data, group, track=track)) is None:
+                raise _nothing_held_out(what, model)
         if group.main:
             if model is not None:
                 numbers |= _origin(model, Pool(model, how_of(sampler, model)).how)
@@ -77,6 +78,12 @@ def evaluate(
             _tell(numbers)
             if json_file is not None:
                 write_json(json_file, numbers)
+
+
+def _nothing_held_out(what: str, model: Model) -> ValueError:
+    cure = "none were kept apart, or they lie elsewhere: name the place with --data"
+    name = model.facts.get("data", "data that its file does not name")
+    return ValueError(f"{what} was trained on {name}, of which no held-out images are to be had here ({cure})")
 
 
 def _origin(model: Model, how: How) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from scorefield.checkpoint import Model, load
-from scorefield.data.named import name_alone
+from scorefield.data.named import SETS, name_alone
 from scorefield.distributed import Group, device_name
 from scorefield.evaluation.pool import How, Pool, at_once
 from scorefield.evaluation.report import SHOWN, Work, about
@@ -71,7 +71,7 @@ def make(
     kind, group = KINDS[name], Group(0, 1, device or torch.device("cpu"))
     names = list(models) or models_for(name, group.device)
     if not names:
-        if there := [each for each in kind.sets if each in shipped_models()]:
+        if there := _ready(kind):
             cure = f"to wait for it all the same: --models {' '.join(there)}, with --quick perhaps"
             raise ValueError(f"{name} of the shipped models takes hours or days without a GPU ({cure})")
         what = f"{name} shows shipped models of {' and '.join(kind.sets)}, which are missing"
@@ -90,6 +90,12 @@ def make(
     seconds = round(time.monotonic() - began, 2)
     facts = {"seed": seed, "quick": quick, "machine": device_name(group.device), "seconds": seconds}
     return save(drawn, {"models": numbers, **facts}, out, name)
+
+
+def _ready(kind: Kind) -> list[str]:
+    """Shipped models that the figure could show; to complete images, those of a data set that can be had by name."""
+    there = [each for each in kind.sets if each in shipped_models()]
+    return [each for each in there if kind.part != "inpainting" or load(each).recipe.data in SETS]
 
 
 def _prepared(figure: str, works: list[tuple[str, Work]], part: str, *, every: bool) -> list[tuple[str, Work]]:

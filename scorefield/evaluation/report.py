@@ -112,7 +112,10 @@ class Work:
         """Images to complete: held out of the model's own data, or else of those to compare with."""
         held_out = None if self.data is None else held_out_images(self.model, self.data, self.group, track=self.track)
         if held_out is None and not (self.data is not None and is_statistics_file(self.data)):
-            held_out = self.training[1]
+            given, held_out = self.training
+            known = self.model.facts.get("data_digest", given.digest)
+            if held_out is None and self.data is not None and known != given.digest:
+                held_out = given  # other images than the model's own, all of them unseen
         if held_out is None or not len(held_out):
             raise ValueError("no held-out images to complete (--data mnist, say, has some; or do without completions)")
         return replace(held_out, pixels=held_out.pixels[: min(COMPLETED, self.n)])

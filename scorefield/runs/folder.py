@@ -214,7 +214,7 @@ class Run:
         kinds = {"": self.network} | ({"ema_": self.averaged()} if self.state.average else {})
         for kind, network in kinds.items():
             each = measure(network, self.held_out, network.sigmas, batch_size=64)
-            numbers[f"{kind}held_out"] = each.nanmean().item()
+            numbers[f"{kind}held_out"] = each.mean().item()
             numbers |= {f"{kind}held_out_{k}": v for k, v in enumerate(each.tolist(), 1) if v == v}
         for log in self.held_out_logs:
             log(self.state.step, numbers)

@@ -13,11 +13,15 @@ def begin_with(model: str | Path, state: TrainingState, network: RefineNet) -> M
     """Give the network that is trained, and its moving average if there is one, the model's weights: the averaged ones
     where it has them. Its images may have been of another size, its network must be the same. Returns the model."""
     found = load(model)
-    theirs, ours = _about(found.network), _about(network)
-    if differing := [name for name in ours if theirs[name] != ours[name]]:
-        what = ", ".join(f"{name} {theirs[name]}" for name in differing)
-        mine = ", ".join(f"{name} {ours[name]}" for name in differing)
-        raise ValueError(f"{model} has {what}, this run {mine}: its weights do not fit (choose alike, or no --start)")
+    theirs, ours = found.network.begin.in_channels, network.begin.in_channels
+    if theirs != ours:
+        kinds = {1: "grey images", 3: "images in colour"}
+        raise ValueError(
+            f"{model} is a model of {kinds.get(theirs, f'{theirs} channels')}, and these are "
+            f"{kinds.get(ours, f'of {ours} channels')}: its weights do not fit (convert them, or do without --start)"
+        )
+    if (wanted := _options(found.network)) != (mine := _options(network)):
+        raise ValueError(f"the weights of {model} do not fit {mine} (give {wanted}, or do without --start)")
     weights = found.network.state_dict()
     for tensors in (network.state_dict(), state.average or {}):
         for name, value in tensors.items():
@@ -25,12 +29,8 @@ def begin_with(model: str | Path, state: TrainingState, network: RefineNet) -> M
     return found
 
 
-def _about(network: RefineNet) -> dict[str, str]:
-    """What must be alike for weights to mean the same; the levels between two are given by these, as they are in
-    geometric progression."""
+def _options(network: RefineNet) -> str:
+    """What must be alike for weights to mean the same, as options of the command line."""
     sigmas = network.sigmas.tolist()
-    return {
-        "channels": str(network.begin.in_channels),
-        "width": str(network.begin.out_channels),
-        "levels": f"{len(sigmas)}, σ = {sigmas[0]:g} … {sigmas[-1]:g}",
-    }
+    ladder = f"--levels {len(sigmas)} --sigma-max {sigmas[0]:g} --sigma-min {sigmas[-1]:g}"
+    return f"--width {network.begin.out_channels} {ladder}"

@@ -59,6 +59,9 @@ def test_the_page_holds_every_number_of_the_reports(docs: Path) -> None:
     assert [cell.split(" ")[0] for cell in row_of(text, "objective, Eq. 6, held-out images")[2:5]] == [
         f"{report['numbers']['loss']:.2f}" for report in reports
     ]
+    assert ["one level" in cell for cell in row_of(text, "objective, Eq. 6, held-out images")[2:5]] == [
+        len(each) == 1 for each in losses
+    ]
 
 
 def test_each_model_with_its_commands_machine_and_time(docs: Path) -> None:

@@ -132,7 +132,10 @@ VERDICTS = {"accepted as digits": _accepted, "distance of the digits' histogram 
 
 
 def _loss(found: dict[str, Any]) -> str:
-    return f"{found['loss']:.2f} (n = {found['loss_n']:,})" if found.get("loss") is not None else "–"
+    if found.get("loss") is None:
+        return "–"
+    alone = ", of its one level" if len(found["loss_per_level"]) == 1 else ""  # not to be compared with a mean of many
+    return f"{found['loss']:.2f} (n = {found['loss_n']:,}{alone})"
 
 
 def _against(found: dict[str, Any]) -> str:

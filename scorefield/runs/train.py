@@ -110,7 +110,8 @@ def _nothing(line: str) -> None:
 def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[object]) -> tuple[Run, data.Images]:
     images, held_out = group.main_first(partial(data_of, recipe, track=track))
     channels, height, width = images.shape
-    say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}")
+    apart = "" if held_out is None else f", and {len(held_out)} held out"
+    say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}{apart}")
     network = network_of(recipe, channels=channels).to(group.device)
     average = {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None
     facts = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}

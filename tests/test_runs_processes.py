@@ -146,6 +146,21 @@ def test_two_processes_compute_what_one_does(objective: str, recipe: Recipe, tmp
     assert (means[0] - means[1]).norm() < 1e-2 * means[0].norm()
 
 
+def test_two_processes_begin_with_the_same_model(recipe: Recipe, tmp_path: Path) -> None:
+    """Then their losses are those of one process that begins so, and not those of random weights."""
+    recipe = replace(recipe, steps=2)
+    subprocess.run(command(recipe, tmp_path / "first"), env=ENVIRONMENT, check=True, capture_output=True)
+    start = ["--start", str(tmp_path / "first")]
+    subprocess.run(command(recipe, tmp_path / "one", *start), env=ENVIRONMENT, check=True, capture_output=True)
+    for process in pair(recipe, tmp_path / "two", *start):
+        said = process.communicate()[1]
+        assert process.returncode == 0, said
+    logs = [rows(tmp_path / name / "log.csv") for name in ("first", "one", "two")]
+    first, one, two = ([float(row["loss"]) for row in log] for log in logs)
+    assert two == pytest.approx(one, rel=1e-3)
+    assert one[0] != pytest.approx(first[0], rel=1e-3)
+
+
 def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path: Path) -> None:
     """Only the second is told to stop; both do, at one step and with one status, and the first writes the checkpoint
     and says so."""

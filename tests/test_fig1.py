@@ -252,6 +252,15 @@ def test_a_disk_that_takes_nothing_is_told_and_the_curve_comes_all_the_same(
     assert np.array_equal(made.curve, fig1.train(pictures(), 0.01, SMALL).curve)
 
 
+def test_without_a_gpu_the_whole_figure_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path / "store"))
+    monkeypatch.setattr(data, "load", lambda source, **_: pictures())
+    monkeypatch.setattr(fig1, "Settings", lambda: SMALL)
+    monkeypatch.setattr(fig1, "pick_device", lambda _: torch.device("cpu"))
+    with pytest.warns(UserWarning, match="fig1 takes days without a GPU"):
+        FIGURES["fig1"](tmp_path / "out")
+
+
 def test_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path / "store"))
     monkeypatch.setattr(data, "load", lambda source, **_: pictures())

@@ -114,10 +114,7 @@ def test_the_other_kernels_and_their_gradients(kernel: str, shape: tuple[int, ..
     ("filters", "size"),
     [
         ((5, 6, 6, 7, 7), (16, 32)),
-        (
-            (8, 24, 24, 40, 40),
-            (12, 20),
-        ),  # groups of 1, 3 and 5 channels; tiles that end beyond the image
+        ((8, 24, 24, 40, 40), (12, 20)),  # groups of 1, 3 and 5; tiles that end beyond the image
         ((32, 64, 64, 128, 128), (16, 32)),
     ],
 )

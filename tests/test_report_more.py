@@ -75,12 +75,11 @@ def test_without_held_out_images_there_is_nothing_to_complete(
 
 
 def test_other_images_than_the_models_own_are_completed(run: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "other.npy", np.random.default_rng(5).integers(0, 256, (3, 12, 12), dtype=np.uint8))
+    np.save(tmp_path / "other.npy", dots(3, 5))
     options = ["--data", str(tmp_path / "other.npy"), "--parts", "inpainting", "--steps", "2", "--step-size", "5e-4"]
     export(run, tmp_path / "alone.safetensors")  # its own images are not to be found
     main(["report", str(tmp_path / "alone.safetensors"), "--out", str(tmp_path / "out"), *options])
-    told = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert told["inpainting"]["masks"]["left"]["images"] == 3
+    assert read(tmp_path / "out" / "report.json")["inpainting"]["masks"]["left"]["images"] == 3
 
 
 def save_model_without_data(run: Path, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -149,4 +148,4 @@ def test_what_is_published_names_the_model_and_not_its_place(recipe: Recipe, mod
     assert "start" not in published(recipe)
     names = {"mnist-small": "mnist-small", "runs/mnist-small": "./mnist-small", "runs/mine/": "mine"}
     assert {start: published(replace(recipe, start=start))["start"] for start in names} == names
-    assert json.loads(json.dumps(published(recipe)))["data"] == "dots.npy"
+    assert published(recipe)["data"] == "dots.npy"

@@ -109,7 +109,7 @@ class Work:
 
     @cached_property
     def unseen(self) -> Images:
-        """Images to complete: held out of the model's own data, or else of those to compare with."""
+        """Images to complete: held out of the model's own data, or else of those to compare with, or all of these."""
         held_out = None if self.data is None else held_out_images(self.model, self.data, self.group, track=self.track)
         if held_out is None and not (self.data is not None and is_statistics_file(self.data)):
             given, held_out = self.training

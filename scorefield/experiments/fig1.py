@@ -202,9 +202,7 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[Any] = s
     new_figure(1, 1)  # fails at once where matplotlib is missing
     device = pick_device("auto")
     if device.type == "cpu" and not quick:
-        warnings.warn(
-            "fig1 takes a week without a GPU (--quick: its first steps; interrupted, it goes on)", stacklevel=2
-        )
+        warnings.warn("fig1 takes days without a GPU (--quick: its first steps; interrupted, it goes on)", stacklevel=2)
     images = data.load("cifar10", track=track)
     made = [_once(images, sigma, settings, seed=seed, device=device, track=track) for sigma in settings.sigmas]
     curves = [each.curve for each in made]

@@ -27,10 +27,11 @@ import triton.language as tl
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from scorefield.kernels.passes import flag, tile
+from scorefield.kernels.passes import flag, rows_of, tile
 
 TILE, WARPS = 4096, 16
-"""Up to some 256 channels a sum over groups, which looks at all pairs of them, fits the registers."""
+"""What a program takes at once, and its warps: of up to some 256 channels a sum over groups, which looks at all pairs
+of them, fits their registers."""
 
 
 @triton.jit
@@ -228,8 +229,8 @@ class _Dual(torch.autograd.Function):
 def _sizes(x: Tensor) -> tuple[int, int, int, dict[str, int]]:
     """How many samples, pixels of each and channels, and what a program takes at once."""
     pixels, columns = x.shape[2] * x.shape[3], triton.next_power_of_2(x.shape[1])
-    rows = max(1, min(TILE // columns, triton.next_power_of_2(pixels)))
-    return len(x) // 2, pixels, x.shape[1], {"ROWS": rows, "COLUMNS": columns, "num_warps": WARPS}
+    tiles = {"ROWS": rows_of(TILE, pixels, columns), "COLUMNS": columns, "num_warps": WARPS}
+    return len(x) // 2, pixels, x.shape[1], tiles
 
 
 def norm_elu(x: Tensor, bias: Tensor, norm: nn.GroupNorm, more: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,18 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scorefield.kernels.passes import among, flag, gradient, look_up, moments, shifted, sums, through_means, tile
+from scorefield.kernels.passes import (
+    among,
+    flag,
+    gradient,
+    look_up,
+    moments,
+    rows_of,
+    shifted,
+    sums,
+    through_means,
+    tile,
+)
 from scorefield.kernels.streams import Beside, at_once
 
 EPSILON = 1e-5
@@ -119,11 +130,6 @@ def _tables(parts_ptr, level_ptr, tables_ptr, bias_ptr, B, C, L, ROWS: tl.conste
         tl.store(bias_ptr + channel, total, mask=inside)
 
 
-def _rows(tile: int, pixels: int, columns: int) -> int:
-    """So many rows of an image make a tile of that size."""
-    return max(1, min(tile // columns, triton.next_power_of_2(pixels)))
-
-
 class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -143,11 +149,11 @@ class _Norm(torch.autograd.Function):
         x = x.contiguous(memory_format=torch.channels_last)
         b, c, height, width = x.shape
         n, columns = height * width, triton.next_power_of_2(c)
-        strip, rows = max(16, columns // 4), _rows(TILE, n, columns)
+        strip, rows = max(16, columns // 4), rows_of(TILE, n, columns)
         eps, made = EPSILON * units[0] ** 2, units[1]
         mean, rstd = torch.empty(2, b, c, device=x.device, dtype=torch.float32).unbind()
         _statistics[b, triton.cdiv(c, strip)](
-            x, mean, rstd, n, c, eps, ROWS=_rows(MEAN_TILE, n, strip), COLUMNS=strip, num_warps=WARPS
+            x, mean, rstd, n, c, eps, ROWS=rows_of(MEAN_TILE, n, strip), COLUMNS=strip, num_warps=WARPS
         )
         z = torch.empty_like(x, dtype=dtype, memory_format=torch.channels_last)
         _apply[b, triton.cdiv(n, rows)](
@@ -173,7 +179,7 @@ class _Norm(torch.autograd.Function):
         _backward[b,](
             x, dz, dx, mean, rstd, mean if bias is None else bias, gamma, alpha, beta, level, parts,
             dz if more is None else more, n, c, ctx.eps, ctx.made, has_bias, int(ctx.elu), int(more is not None),
-            ROWS=_rows(BACK_TILE, n, columns), COLUMNS=columns, num_warps=BACK_WARPS,
+            ROWS=rows_of(BACK_TILE, n, columns), COLUMNS=columns, num_warps=BACK_WARPS,
         )  # fmt: skip
         if not any(ctx.needs_input_grad[1:5]):
             return dx, *[None] * 9

@@ -4,13 +4,18 @@ its channels.
 The symbols are those of norm.py. What varies from norm to norm (whether there is a bias, an ELU, more that comes to x)
 is known when the kernels run, not when they are compiled, which takes long enough.
 
-`flag` and `tile` serve the other kernels too.
+`flag`, `tile` and `rows_of` serve the other kernels too.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+
+def rows_of(tile: int, pixels: int, columns: int) -> int:
+    """So many pixels with so many columns of channels make a tile of that size."""
+    return max(1, min(tile // columns, triton.next_power_of_2(pixels)))
 
 
 @triton.jit

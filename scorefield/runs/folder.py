@@ -182,7 +182,8 @@ class Run:
                 raise ValueError(f"the data of {self.out} changed since it was started: {self.facts['data']}")
             restore_state(self.state, weights, moments, step=int(metadata["step"]))
             self.seconds = float(facts.get("seconds", 0))
-            self.facts |= {name: value for name, value in metadata.items() if name == "start_digest"}
+            if "start_digest" in metadata:
+                self.facts["start_digest"] = metadata["start_digest"]
             self.saved = model
             self.say(f"resuming {self.out} at step {self.state.step}")
             return
@@ -215,7 +216,7 @@ class Run:
         for kind, network in kinds.items():
             each = measure(network, self.held_out, network.sigmas, batch_size=64)
             numbers[f"{kind}held_out"] = each.mean().item()
-            numbers |= {f"{kind}held_out_{k}": v for k, v in enumerate(each.tolist(), 1) if v == v}
+            numbers |= {f"{kind}held_out_{k}": v for k, v in enumerate(each.tolist(), 1)}
         for log in self.held_out_logs:
             log(self.state.step, numbers)
 

@@ -16,9 +16,9 @@ def begin_with(model: str | Path, state: TrainingState, network: RefineNet) -> M
     theirs, ours = found.network.begin.in_channels, network.begin.in_channels
     if theirs != ours:
         kinds = {1: "grey images", 3: "images in colour"}
+        cure = "convert them, or do without --start"
         raise ValueError(
-            f"{model} is a model of {kinds.get(theirs, f'{theirs} channels')}, and these are "
-            f"{kinds.get(ours, f'of {ours} channels')}: its weights do not fit (convert them, or do without --start)"
+            f"{model} is a model of {kinds[theirs]}, and these are {kinds[ours]}: its weights do not fit ({cure})"
         )
     if (wanted := _options(found.network)) != (mine := _options(network)):
         raise ValueError(f"the weights of {model} do not fit {mine} (give {wanted}, or do without --start)")

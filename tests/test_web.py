@@ -26,7 +26,7 @@ from scorefield.images import grid, to_bytes
 from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
-from scorefield.web.models import DIGITS, PHOTOS, Card, Place
+from scorefield.web.models import DIGITS, EXAMPLES, FACES, PHOTOS, Card, Place
 from scorefield.web.sampling import Settings, frames_for
 
 
@@ -71,7 +71,15 @@ def test_models_of_cifar10_have_a_picture_of_each_class_for_an_example(live: Liv
     for name in card.examples:
         assert opened(live.client.get(f"/api/examples/{name}.png").content).shape == (32, 32, 3)
     assert replace(card, data="faces").examples == []
-    assert not DIGITS.keys() & PHOTOS.keys()  # which have one place for their names
+
+
+def test_models_of_celeba_have_faces_for_an_example(live: Live) -> None:
+    place = Place("m", Path("m"), False)
+    card = Card("m", place, Path("m"), RECIPE, (3, 32, 32), [1.0], 1, 1, "celeba32-train.npy")
+    assert len(card.examples) == 10
+    for name in card.examples:
+        assert opened(live.client.get(f"/api/examples/{name}.png").content).shape == (32, 32, 3)
+    assert len(EXAMPLES) == len(DIGITS) + len(PHOTOS) + len(FACES)  # which have one place for their names
 
 
 def test_the_pages_files(live: Live) -> None:

@@ -25,7 +25,9 @@ DIGITS = {"9": DIGIT} | {file.stem: file for file in sorted(_EXAMPLES.glob("*.pn
 """Of MNIST's test set, to be completed."""
 PHOTOS = {file.stem: file for file in sorted((_EXAMPLES / "cifar10").glob("*.png"))}
 """The first test image of each of CIFAR-10's classes."""
-EXAMPLES = DIGITS | PHOTOS
+FACES = {file.stem: file for file in sorted((_EXAMPLES / "celeba").glob("*.png"))}
+"""Drawn by the shipped model: CelebA's terms keep its own out."""
+EXAMPLES = DIGITS | PHOTOS | FACES
 
 
 class Place(NamedTuple):
@@ -53,8 +55,9 @@ class Card:
 
     @property
     def examples(self) -> list[str]:
-        photos = PHOTOS if self.data == "cifar10" else {}
-        return sorted(DIGITS if self.shape[0] == 1 else photos)
+        if self.shape[0] == 1:
+            return sorted(DIGITS)
+        return sorted(PHOTOS if self.data == "cifar10" else FACES if self.data.startswith("celeba") else ())
 
     def described(self) -> dict[str, Any]:
         """For JSON."""

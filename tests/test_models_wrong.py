@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,3 +112,19 @@ def test_too_short_a_way_is_told_with_the_step_size_that_would_do(
     assert (
         "note: T ε = 2e-05 is 1% of the model's own: images may stay noise (more --steps)\n" in capsys.readouterr().err
     )
+
+
+def test_a_run_whose_images_have_moved_asks_where_they_are(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As those of a relative path have for who resumes it from another folder."""
+    recipe = tmp_path / "run" / "recipe.json"
+    shutil.copytree(run, recipe.parent)
+    told = json.loads(recipe.read_text())
+    place = told["data"]
+    recipe.write_text(json.dumps(told | {"data": "../elsewhere.npy"}))
+    call = ["train", "tiny", "--out", str(recipe.parent), "--resume"]
+    code, said = failure(capsys, *call)
+    assert (code, "the run's images, ../elsewhere.npy, are not here (say where" in said) == (2, True), said
+    main([*call, "--data", place, "--steps", str(load(run).step + 1)])
+    assert load(recipe.parent).step == load(run).step + 1

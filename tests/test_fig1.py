@@ -170,11 +170,19 @@ def test_the_spread_by_hand() -> None:
     assert fig1.smooth(np.arange(7.0), 3).tolist() == [1, 4]
 
 
-def test_the_picture_leaves_out_the_start_and_one_in_a_thousand() -> None:
+def test_the_picture_leaves_out_the_start_and_one_in_a_hundred() -> None:
     curve = np.full(10_000, -5.0)
-    curve[:150], curve[5000:5100], curve[7000] = 1e6, 40.0, 1e9  # the start, what is to be seen, and one alone
+    curve[:150], curve[5000:5100], curve[7000:7030] = 1e6, 40.0, 1e9  # the start, what is to be seen, and 3 in 1,000
     low, high = fig1._window(curve)
     assert low < -5 < 40 < high < 100
+
+
+def test_large_losses_are_told_in_millions() -> None:
+    assert fig1.words_of(fig1.spread(np.array([-3e6, -1e6]), 2)) == "last 2 iterations: -2 million ± 1 million"
+    assert fig1.amount(-86430797.1) == "-86.43 million"
+    assert fig1.amount(553124154.7) == "553.1 million"
+    assert fig1.amount(-999_999.4) == "-999,999"
+    assert fig1.amount(-15_147_064_320.0) == "-15,150 million"
 
 
 def test_a_loss_that_is_no_number_is_told() -> None:

@@ -57,8 +57,7 @@ def test_images_that_must_not_be_published_are_not_shown(
     monkeypatch.setattr(parts, "KEPT_OUT", "dots")
     report(run, tmp_path / "out", "--parts", "inpainting")
     with Image.open(tmp_path / "out" / "inpainting_left.png") as picture:
-        zoom = picture.height // (6 * 14 + 2)
-        assert picture.width == zoom * (9 * 14 + 2)
+        assert picture.width / picture.height == (9 * 14 + 2) / (14 + 2)  # one of six for each of five holes
 
 
 def test_without_held_out_images_there_is_nothing_to_complete(
@@ -105,13 +104,15 @@ def test_data_that_were_moved_are_known_again_and_what_was_held_out_of_them(
     assert read(tmp_path / "e.json")["loss"] == before["numbers"]["loss"]
 
 
-def test_images_are_completed_that_the_model_has_not_seen_whatever_it_is_compared_with(
-    run: Path, tmp_path: Path
-) -> None:
-    np.save(tmp_path / "other.npy", np.zeros((20, 12, 12), np.uint8))
-    one = report(run, tmp_path / "one", "--parts", "inpainting")
-    two = report(run, tmp_path / "two", "--parts", "inpainting", "--data", str(tmp_path / "other.npy"))
-    assert one["inpainting"] == two["inpainting"]
+def test_images_that_are_named_are_completed_instead_of_the_models_own(run: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "other.npy", dots(3, 5))
+    np.savez(tmp_path / "statistics.npz", mu=np.zeros(4), sigma=np.eye(4))  # in which there are none
+    own = report(run, tmp_path / "own", "--parts", "inpainting")["inpainting"]
+    named = report(run, tmp_path / "named", "--parts", "inpainting", "--data", str(tmp_path / "other.npy"))
+    none = report(run, tmp_path / "none", "--parts", "inpainting", "--data", str(tmp_path / "statistics.npz"))
+    assert own["masks"]["left"]["images"] == 6
+    assert named["inpainting"]["masks"]["left"]["images"] == 3
+    assert none["inpainting"] == own
 
 
 def test_of_images_that_are_given_as_data_too_none_is_shown_that_must_not_be(run: Path, tmp_path: Path) -> None:
@@ -130,10 +131,16 @@ def test_of_images_that_are_given_as_data_too_none_is_shown_that_must_not_be(run
         silent,
     )
     images, _ = work.training
-    work.unseen = replace(images, pixels=images.pixels[:2])  # as if they had been held out
+    work.unseen = images  # as if they had been held out
     work.inpainting()
     with Image.open(tmp_path / "inpainting_left.png") as picture:
-        assert picture.width / picture.height == (9 * 14 + 2) / (2 * 14 + 2)
+        assert picture.width / picture.height == (9 * 14 + 2) / (4 * 14 + 2)
+    shown = np.concatenate(work.to_complete(5))  # what several holes leave of an image would show it all
+    assert len(np.unique(shown, axis=0)) == len(shown) == 20
+    assert np.array_equal(np.concatenate(work.to_complete(1)), images.pixels[:10])
+    work.unseen = replace(images, pixels=images.pixels[:4])
+    with pytest.raises(ValueError, match="4 images are too few for 5 holes, each in others"):
+        work.prepare(["inpainting"])
 
 
 def test_other_settings_of_the_sampler(run: Path, tmp_path: Path, sampled: list[int]) -> None:

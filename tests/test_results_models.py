@@ -11,8 +11,8 @@ import pytest
 from made_up_reports import fake, made, row_of
 
 from scorefield.cli import train_recipe
+from scorefield.experiments.commands import train_command
 from scorefield.experiments.paper import TABLE_1
-from scorefield.experiments.results import train_command
 from scorefield.recipes import RECIPES
 
 # ---------------------------------------------------------------- other data sets

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +15,10 @@ from made_up_reports import fake, made, row_of
 
 from scorefield.experiments.paper import HOLES
 
+ROOT = Path(__file__).parents[1]
 FIG1 = {
     "spread": {
-        "0": {"iterations": 10_000, "mean": -123456.7, "std": 2345.6, "std_over_mean": 0.019, "wander": 1234.5},
+        "0": {"iterations": 10_000, "mean": -123456.7, "std": 2345.6, "wander": 1234.5, "quantiles": {"50": -1.2e6}},
         "0.01": {"iterations": 10_000, "not_finite_from": 4321},
     },
     "machine": "a machine",
@@ -40,8 +45,10 @@ def test_figures_stand_beside_the_papers(tmp_path: Path) -> None:
     text = made(tmp_path)
     one, two, three = (cells(text, f"Figure {k}")[1] for k in (1, 2, 3))
     assert 'src="results/figures/fig1.png"' in one
-    assert "σ = 0, last 10,000 iterations: -123,457 ± 2,346 (1.9%), means of 100 iterations ± 1,234" in one
-    assert "σ = 0.01: not finite from iteration 4,321 on" in one
+    assert (
+        "σ = 0, last 10,000 iterations: -123,457 ± 2,346, median -1.2 million, means of 100 iterations ± 1,234" in one
+    )
+    assert "σ = 0.01, not finite from iteration 4,321 on" in one
     assert "relative error 0.12 near it, 0.57 far off" in two
     assert "exact 0.80, langevin 0.51, annealed 0.79" in three
     assert "`scorefield figure fig3 --out " in three
@@ -65,7 +72,7 @@ def test_a_file_that_is_no_figures(content: str, tmp_path: Path, capsys: pytest.
 
 def completions(seed: int) -> dict[str, Any]:
     told = {"images": 10, "completions": 8, "known_error": 1.01, "distance_between_images": 0.4}
-    inside = {"inside": 1.125} if seed == 1 else {}  # which the first reports do not tell
+    inside = {"inside": 1.125, "hidden": 0.25} if seed == 1 else {}  # which the first reports do not tell
     return {**told, "distance": 0.2 + seed / 100, "seam": 1.25 if seed else None, **inside}
 
 
@@ -77,14 +84,19 @@ def test_completions_and_what_is_said_of_them(tmp_path: Path) -> None:
     report["seconds"]["inpainting"] = 12
     report["made_on"]["inpainting"] = {"machine": "another machine"}
     place.write_text(json.dumps(report))
+    (tmp_path / "results" / "inpainting.md").write_text("\nLooked at: nine of ten.\n", encoding="utf-8")
     text = made(tmp_path)
+    assert (
+        text.index("## Inpainting\n")
+        < text.index("\nLooked at: nine of ten.\n\n")
+        < text.index("### CIFAR-10, completed")
+    )
     left = cells(text, "Figures 6 and 17")[1]
     assert 'src="results/cifar10/inpainting_left.png"' in left
     assert "10 images, 8 completions each" in left
-    assert "within 1.01 σ of the last level" in left
-    assert "differ by 0.200 (root mean square) where two images differ by 0.400" in left
-    assert "they are – times as steep as images with as much noise<br>" in left
-    assert text.count("they are 1.25 times as steep as images with as much noise, inside it 1.12 times<br>") == 1
+    first, second = "CIFAR-10, the left half", "CIFAR-10, the middle"
+    assert row_of(text, first) == [first, "–", "1.01", "0.200", "0.400", "–", "–"]
+    assert row_of(text, second) == [second, "25%", "1.01", "0.210", "0.400", "1.25", "1.12"]
     assert "12 s on another machine for all pictures of this kind</sub>" in left
     assert all(f"inpainting_{name}.png" in text for name in HOLES)
     assert "of which letters are hidden" in text
@@ -136,3 +148,15 @@ def test_images_that_must_not_be_published_are_not_shown(tmp_path: Path) -> None
     assert "results/celeba/neighbors" not in text
     assert "which its terms keep out" in cells(text, "Figure 9")[1]
     assert "0 of 1,000 samples are copies" in cells(text, "Figure 9")[1]
+
+
+def test_neither_are_they_in_the_repository() -> None:
+    """Not there, and not to be added by mistake."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("not a checkout")
+    git = partial(subprocess.run, cwd=ROOT, capture_output=True, text=True)
+    for name in ("celeba/neighbors.png", "celeba-raw/neighbors_inception.png", "celeba/inpainting_text.png"):
+        assert git(["git", "check-ignore", f"docs/results/{name}"]).returncode == 0
+    there = git(["git", "ls-files", "docs/results/celeba*"]).stdout
+    assert "samples.png" in there
+    assert not re.search("neighbors|text", there)

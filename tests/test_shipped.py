@@ -151,7 +151,7 @@ def test_a_data_set_is_not_taken_for_the_model_of_its_name(
     assert not capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["mnist", "mnist-small", "cifar10"])
+@pytest.mark.parametrize("name", ["mnist", "mnist-small", "cifar10", "celeba"])
 def test_a_shipped_model_is_the_one_that_its_report_tells_of(name: str) -> None:
     report = json.loads((RESULTS / name / "report.json").read_text())
     model = load(f"model:{name}")

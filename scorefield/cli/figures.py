@@ -58,8 +58,8 @@ def figure(
 ) -> None:
     """Make a figure or the table of the paper again: NAME.png, and NAME.json with its numbers.
 
-    fig1: the loss of sliced score matching on CIFAR-10, without and with a little noise (15 minutes on a GPU; days on a
-    CPU).
+    fig1: the loss of sliced score matching on CIFAR-10, without and with a little noise (12 minutes on an H200; days
+    on a CPU).
 
     fig2: the score as sliced score matching learns it, against the truth (about a minute).
 
@@ -75,7 +75,8 @@ def figure(
         name: Which figure; all makes each of them, without a GPU only those of minutes: fig2, fig3 and fig4.
         out: Folder for the pictures and their numbers; made if it is missing.
         models: Run folders, model files or names of shipped models, for fig4, fig5, fig6 and table1.
-        data: For fig6 and table1, the images to complete and to compare with. Default: each model's own.
+        data: For fig6, the images to complete (of mnist, cifar10 and celeba the test images, of what a model was
+            trained on those held out); for table1, those to compare with. Default: each model's own.
         quick: Smaller than in the paper, under 20 seconds for fig2 to fig5 on two cores, and 6 minutes for fig6 of
             cifar10; of fig1, only a small network's first steps; of table1, 1,000 samples.
         seed: Another seed gives other samples and initial weights.

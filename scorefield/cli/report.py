@@ -57,8 +57,8 @@ def report(
     Args:
         model: A run folder, a model file, or the name of a shipped model: mnist-small, say.
         out: Folder for the pictures and report.json; made if it is missing.
-        data: The images to compare with. Default: what the model was trained on; where that lies elsewhere now, say
-            where, and what was held out of it is left out again.
+        data: The images to compare with, and to complete. Default: what the model was trained on; where that lies
+            elsewhere now, say where, and what was held out of it is left out again, and completed.
         run: The run folder with the model's losses. Default: the one that the model lies in, if any.
         parts: What to report on; the numbers take longest.
     """

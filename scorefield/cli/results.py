@@ -21,7 +21,8 @@ def results(
 
     Each report lies in a folder of its own, DIR/NAME, as scorefield report --out DIR/NAME makes it: mnist, mnist-small,
     mnist-baseline, cifar10, ... Curves of the losses are drawn beside it. What you have to say of how a model came
-    about goes into DIR/NAME/remarks.md, and stands on the page above its commands.
+    about goes into DIR/NAME/remarks.md, and stands on the page above its commands; of completions, into
+    DIR/inpainting.md.
 
     Example: scorefield results docs/results --out docs/results.md
 

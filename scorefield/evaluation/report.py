@@ -109,16 +109,36 @@ class Work:
 
     @cached_property
     def unseen(self) -> Images:
-        """Images to complete: held out of the model's own data, or else of those to compare with, or all of these."""
-        held_out = None if self.data is None else held_out_images(self.model, self.data, self.group, track=self.track)
-        if held_out is None and not (self.data is not None and is_statistics_file(self.data)):
+        """Images to complete: held out of those to compare with, or all of these where the model was not trained on
+        them; without images to compare with, held out of the model's own."""
+        if self.data is not None and is_statistics_file(self.data):
+            held_out = held_out_images(self.model, self.data, self.group, track=self.track)
+        else:
             given, held_out = self.training
             known = self.model.facts.get("data_digest", given.digest)
             if held_out is None and self.data is not None and known != given.digest:
-                held_out = given  # other images than the model's own, all of them unseen
+                held_out = given
         if held_out is None or not len(held_out):
             raise ValueError("no held-out images to complete (--data mnist, say, has some; or do without completions)")
-        return replace(held_out, pixels=held_out.pixels[: min(COMPLETED, self.n)])
+        return held_out
+
+    def to_complete(self, holes: int) -> list[Pixels]:
+        """For each of so many holes the images that get it: the first ones; or, of images that are not to be shown as a
+        whole, each time others, as what several holes leave of one would show it all."""
+        images, each = self.unseen.pixels, min(COMPLETED, self.n)
+        if not self.kept_out:
+            return [images[:each]] * holes
+        each = min(each, len(images) // holes)
+        if not each:
+            raise ValueError(
+                f"{len(images)} images are too few for {holes} holes, each in others (do without completions)"
+            )
+        return [images[k * each : (k + 1) * each] for k in range(holes)]
+
+    @property
+    def kept_out(self) -> bool:
+        """Whether the images to complete are not to be published."""
+        return KEPT_OUT in name_alone(self.unseen.name).lower()
 
     def prepare(self, wanted: Sequence[str]) -> None:
         """Open all that these parts need: what is missing must not cost hours of sampling first."""
@@ -133,7 +153,7 @@ class Work:
             if self.data is None or not is_statistics_file(self.data):
                 _ = self.training  # their features come after the pictures: without a GPU they take hours
         if "inpainting" in wanted:
-            _ = self.unseen
+            self.to_complete(len(MASKS))
         if "real" in wanted:
             _ = self.test
 
@@ -227,14 +247,13 @@ class Work:
 
     def inpainting(self, holes: Sequence[str] = MASKS) -> dict[str, Any]:
         """Held-out images with holes of several shapes, completed."""
-        model, size, images = self.model, self.batch_size, self.unseen.pixels
-        originals = KEPT_OUT not in name_alone(self.unseen.name).lower()
+        model, size, chosen = self.model, self.batch_size, self.to_complete(len(holes))
         noise = 0.0 if self.how.denoise else model.sigmas[-1].item()
         made: dict[str, Any] = {"files": [f"inpainting_{name}.png" for name in holes], "masks": {}}
-        for name, file in zip(holes, made["files"], strict=True):
+        for name, file, images in zip(holes, made["files"], chosen, strict=True):
             known, what = masks_for(images, name), f"completing, {name}"
             found = complete(model, images, known, self.how, batch_size=size, track=self.track, what=what)
-            sheet = picture(found, images, known, originals=originals)
+            sheet = picture(found, images, known, originals=not self.kept_out)
             save_png(self.out / file, sheet, zoom=zoom_for(sheet, target=900))
             made["masks"][name] = judged(found, images, known, model.sigmas[-1].item(), noise=noise)
         return made

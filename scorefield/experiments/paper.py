@@ -45,6 +45,8 @@ class Exhibit(NamedTuple):
     part: str
     model: str = ""
     """What comes after the data set's name in the report's folder."""
+    reveals: bool = False
+    """Whether it shows images of the data set as a whole, or nearly so."""
 
 
 NOT_THERE = "Not in the paper"
@@ -66,7 +68,7 @@ class DataSet:
     fid: str | None = None
     remark: str = ""
     kept_out: bool = False
-    """Whether its own images are not to be published (CelebA's terms), nor pictures that show them beside samples."""
+    """Whether its own images are not to be published (CelebA's terms), nor pictures that reveal them."""
     selected: bool = False
     """Whether the paper takes the checkpoint with the smallest FID of 1,000 samples, not the last (appendix B.2)."""
 
@@ -86,7 +88,6 @@ def _exhibits(letter: str, extended: str, intermediate: str, inpainting: str) ->
 
     Figures 9 and 10 are one picture each, and the paper's text does not say of which data set.
     """
-    left = "samples left of the red line, the nearest training images right of it"
     return (
         Exhibit(
             f"Figure 5 ({letter}), {extended}",
@@ -106,13 +107,8 @@ def _exhibits(letter: str, extended: str, intermediate: str, inpainting: str) ->
             "stages.png",
             "stages",
         ),
-        Exhibit("Figure 9", f"nearest neighbours by the distance between images: {left}", "neighbors.png", "neighbors"),
-        Exhibit(
-            "Figure 10",
-            f"nearest neighbours by the distance between Inception's features: {left}",
-            "neighbors_inception.png",
-            "neighbors",
-        ),
+        _neighbors("Figure 9", "images", "neighbors.png"),
+        _neighbors("Figure 10", "Inception's features", "neighbors_inception.png"),
         Exhibit(
             f"Figure 7 ({letter})",
             "uncurated samples of the baseline, the same network for the one noise level 0.01, by plain Langevin "
@@ -126,10 +122,16 @@ def _exhibits(letter: str, extended: str, intermediate: str, inpainting: str) ->
     )
 
 
+def _neighbors(where: str, of: str, picture: str) -> Exhibit:
+    sides = "samples left of the red line, the nearest training images right of it"
+    shows = f"nearest neighbours by the distance between {of}: {sides}"
+    return Exhibit(where, shows, picture, "neighbors", reveals=True)
+
+
 def _completions(hole: str, where: str) -> Exhibit:
     words = f"{HOLES[hole]} {'are' if HOLES[hole].endswith('s') else 'is'}"
     shows = f"held-out images of which {words} hidden, and completions"
-    return Exhibit(where, shows, f"inpainting_{hole}.png", "inpainting")
+    return Exhibit(where, shows, f"inpainting_{hole}.png", "inpainting", reveals=hole == "text")
 
 
 OMITTED = (

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scorefield.data.named import SETS
-from scorefield.experiments import tables
+from scorefield.experiments import commands, tables
 from scorefield.experiments.curves import PICTURE, draw_curves, panels_of
 from scorefield.experiments.paper import DATA_SETS, FIGURES, NOT_THERE, TITLES, DataSet, Exhibit
 from scorefield.experiments.tables import Reports
 from scorefield.files import from_here, new_file
 from scorefield.progress import duration
 from scorefield.recipes import RECIPES
-from scorefield.shipped import FOLDERS, shipped_models
 
 HEAD = "# Results\n\nMade by `scorefield results`"
 """How the page begins."""
@@ -25,8 +22,13 @@ WIDTH = 440
 """Of the pictures, in pixels."""
 REMARKS = "remarks.md"
 """Beside a report, what a person has to say of how it came about; it stands on the page, above the commands."""
-NO_MATTER = ("checkpoint_every", "evaluate_every", "log_every", "previews", "preview_steps")
-"""Settings of a recipe that do not change what is learned."""
+HOLES_REMARKS = "inpainting.md"
+"""In the folder of all reports, the same of completions."""
+INPAINTING = (
+    "Algorithm 2 of the paper: after every step the known pixels are set to those of the image plus σz, with z drawn "
+    "once for each noise level. The images were held out of training. A row has what is known of an image, its "
+    "completions, none of them chosen, and, where the data set's terms let it be shown, the image itself.\n"
+)
 
 
 def read_reports(folder: Path) -> Reports:
@@ -40,10 +42,15 @@ def read_reports(folder: Path) -> Reports:
             _ = report["model"]["sigmas"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is no report: {error} (make it anew with scorefield report)") from error
-        if (remarks := path.with_name(REMARKS)).is_file():
-            report["remarks"] = remarks.read_text(encoding="utf-8").strip()
+        if remarks := remarks_in(path.with_name(REMARKS)):
+            report["remarks"] = remarks
         found[path.parent.name] = report
     return found
+
+
+def remarks_in(path: Path) -> str:
+    """What a person has written there, if anything."""
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
 def make_page(folder: Path, out: Path) -> list[Path]:
@@ -72,7 +79,8 @@ def page(reports: Reports, folder: Path, out: Path) -> str:
         "the same. No sample was chosen: they are the first ones of their seed.\n"
     )
     shown = seen_from_here(folder)
-    sections = (section(each, reports, place, shown) for each in sets)
+    sections = [section(each, reports, place, shown) for each in sets]
+    sections += inpainting(sets, reports, place, remarks_in(folder / HOLES_REMARKS))
     return "\n".join([head, *figures(folder, place, shown), *sections])
 
 
@@ -119,15 +127,16 @@ def section(data_set: DataSet, reports: Reports, place: str, folder: str) -> str
     missing = [name for name in wanted if name in RECIPES and name not in mine]
     parts = [f"## {data_set.title}\n"]
     if mine:
-        parts += [_made(name, title_of(data_set, name), report) for name, report in mine.items()]
+        parts += [commands.made(name, title_of(data_set, name), report) for name, report in mine.items()]
     if missing:
-        parts.append(_not_measured(data_set, missing, folder))
+        parts.append(commands.not_measured(data_set, missing, folder))
     if mine:
         titles = {name: title_of(data_set, name) for name in mine}
-        parts += ["### Pictures\n", _pictures(data_set, mine, place)]
+        exhibits = [each for each in exhibits_of(data_set, mine) if each.part != "inpainting"]
+        parts += ["### Pictures\n", _pictures(data_set, exhibits, mine, place)]
         parts += ["### Numbers\n", tables.numbers(data_set, mine, titles)]
         parts += [
-            f"{titles[name]}, not measured yet: `{_command(report, 'numbers')}`\n"
+            f"{titles[name]}, not measured yet: `{commands.command_of(report, 'numbers')}`\n"
             for name, report in mine.items()
             if "numbers" not in report
         ]
@@ -146,110 +155,46 @@ def title_of(data_set: DataSet, name: str) -> str:
     return TITLES.get(name.removeprefix(data_set.name), name)
 
 
-def _made(name: str, title: str, report: dict[str, Any]) -> str:
-    """The commands that made a model and its report, with what they took."""
-    model, sampler, seconds = report["model"], report["sampler"], report["seconds"]
-    sigmas = model["sigmas"]
-    levels = f"{len(sigmas)} noise levels, σ = {sigmas[0]:g} … {sigmas[-1]:g}"
-    levels = levels if len(sigmas) > 1 else f"one noise level, σ = {sigmas[0]:g}"
-    calls = sampler["steps"] * len(sigmas)
-    machines = sorted({_machine(report, part) for part in seconds if part in report})
-    took = f"# on {' and '.join(machines) or 'no machine yet'}: {duration(sum(seconds.values()))} in all"
-    if drawn := report.get("sampling", {}).get("images"):
-        took += f", {duration(seconds['sampling'])} of it for {drawn:,} samples of {calls:,} network calls each"
-    return (
-        f"**{title}**: {model['parameters'] / 1e6:.2f} M parameters, {levels}; {_weights(model)} of step "
-        f"{model['step']:,}; sampled with T = {sampler['steps']}, ε = {sampler['step_size']:g}.\n\n"
-        + (f"{report['remarks']}\n\n" if "remarks" in report else "")
-        + f"```sh\n{_trained(name, report)}{report['command']}\n{took}\n```\n"
-    )
-
-
-def _trained(name: str, report: dict[str, Any]) -> str:
-    """The command that trained a model, with what it took; one that was selected is of a run to its end."""
-    model, training = report["model"], report.get("training", {})
-    if "imported_from" in model:
-        return f"# imported from {model['imported_from']}\n"
-    place, base = Path(shlex.split(report["command"])[2]), name.removesuffix("-raw")
-    run, selected = _run_of(place, base), place.name == "best"
-    recipe = model["recipe"] if selected else {**model["recipe"], "steps": model["step"]}
-    how = f"# {model['step']:,} iterations of {recipe['batch_size']} images"
-    if "seconds" in training:
-        how += f" in {duration(training['seconds'])}: {training['images_per_second']:,.0f} images per second"
-    how += f", on {model['machine']}" if "machine" in model else ""
-    if (shipped := shipped_models().get(place.as_posix())) is not None:
-        inside = 3 if shipped.parent == FOLDERS[-1] else 2  # of the package, or beside it
-        how += f"\nscorefield export {run} --out {'/'.join(shipped.parts[-inside:])}"
-    elif place.suffix == ".safetensors" and run not in place.parents:
-        which = " --weights raw" if recipe["ema"] and model["weights"] == "raw" else ""
-        how += f"\nscorefield export {run}{which} --out {place}"
-    select = f"scorefield select {run}\n" if selected else ""
-    return f"{train_command(recipe, like=base)} --out {run}\n{how}\n{select}"
-
-
-def _weights(model: dict[str, Any]) -> str:
-    return f"moving average ({model['recipe']['ema']:g}) of the weights" if model["weights"] == "ema" else "raw weights"
-
-
-def _run_of(place: Path, name: str) -> Path:
-    """The run folder of what was reported on, on whatever machine, by its place alone; a model file that lies in none,
-    or a shipped model, gets one."""
-    if place.name == "best":
-        return place.parent
-    if place.parent.name == "checkpoints":
-        return place.parents[1]
-    return place if len(place.parts) > 1 and place.suffix != ".safetensors" else Path("runs") / name
-
-
-def train_command(recipe: dict[str, Any], like: str = "") -> str:
-    """The command that trains by this recipe, as a change of the one called `like`, or else the shortest."""
-    options = {}
-    for name, known in RECIPES.items():
-        usual = asdict(known)
-        decisive = {key: value for key, value in recipe.items() if key not in NO_MATTER}
-        options[name] = {key: value for key, value in decisive.items() if usual.get(key, value) != value}
-    name = like if like in options else min(options, key=lambda each: len(options[each]))
-    words = [f"scorefield train {name}"]
-    for key, value in options[name].items():
-        flag = key.replace("_", "-")
-        words.append(
-            f"--{'' if value else 'no-'}{flag}" if isinstance(value, bool) else f"--{flag} {shlex.quote(str(value))}"
-        )
-    return " ".join(words)
-
-
-def _not_measured(data_set: DataSet, missing: list[str], folder: str) -> str:
-    lines = []
-    for name in missing:
-        if name in shipped_models() and name not in SETS:
-            lines.append(f"scorefield report {name} -n {data_set.n} --out {folder}/{name}")
+def inpainting(sets: Sequence[DataSet], reports: Reports, place: str, remarks: str) -> list[str]:
+    """Completions of all data sets, in numbers and pictures; nothing where none are made nor to be made."""
+    pictures, numbers = [], []
+    for data_set in sets:
+        mine = reports_of(data_set, reports)
+        exhibits = [each for each in exhibits_of(data_set, mine) if each.part == "inpainting"]
+        if not exhibits:
             continue
-        run, report = f"runs/{name}", f"scorefield report runs/{name}"
-        if data_set.selected and name == data_set.name:
-            report = f"scorefield select {run} && {report}/best"
-        lines.append(f"scorefield train {name} --out {run} && {report} -n {data_set.n} --out {folder}/{name}")
-    return f"Not measured yet: {', '.join(missing)}. These commands do it:\n\n```sh\n" + "\n".join(lines) + "\n```\n"
+        pictures += [f"### {data_set.title}, completed\n", _pictures(data_set, exhibits, mine, place)]
+        if "inpainting" in mine[data_set.name]:
+            numbers.append((data_set.title, mine[data_set.name]["inpainting"]["masks"]))
+    if not numbers:
+        return ["## Inpainting\n", *pictures] if pictures else []
+    return ["## Inpainting\n", INPAINTING, *([f"{remarks}\n"] if remarks else []), tables.holes(numbers), *pictures]
 
 
-def _pictures(data_set: DataSet, mine: Reports, place: str) -> str:
-    """A table: a figure of the paper in words, and ours."""
-    usual = (each._replace(where=NOT_THERE) for each in DATA_SETS[0].exhibits[:5])
+def exhibits_of(data_set: DataSet, mine: Reports) -> list[Exhibit]:
+    """What there is to be shown of these reports."""
+    usual = (each._replace(where=NOT_THERE) for each in DATA_SETS[0].exhibits if not each.model)
     exhibits = [each for each in data_set.exhibits or usual if _shown(each, mine.get(f"{data_set.name}{each.model}"))]
     rest = [name.removeprefix(data_set.name) for name in mine]
     for model in [each for each in rest if each not in ("", "-baseline")]:
         title = title_of(data_set, f"{data_set.name}{model}")
         exhibits.append(Exhibit(NOT_THERE, f"samples of: {title}", "samples.png", "samples", model))
+    return exhibits
+
+
+def _pictures(data_set: DataSet, exhibits: Sequence[Exhibit], mine: Reports, place: str) -> str:
+    """A table: a figure of the paper in words, and ours."""
     rows = ["| the paper | ours |", "|---|---|"]
     for exhibit in exhibits:
         name = f"{data_set.name}{exhibit.model}"
         made = mine[name].get(exhibit.part)
         if made is None:
-            ours = f"not measured yet: `{_command(mine[name], exhibit.part)}`"
+            ours = f"not measured yet: `{commands.command_of(mine[name], exhibit.part)}`"
         else:
             words = tables.caption(exhibit, mine[name])
-            by = f"`{_command(mine[name], exhibit.part)}`: {_took(mine[name], exhibit.part)}"
+            by = f"`{commands.command_of(mine[name], exhibit.part)}`: {commands.took(mine[name], exhibit.part)}"
             image = f'<img src="{place}/{name}/{exhibit.picture}" width="{WIDTH}">'
-            if data_set.kept_out and exhibit.part == "neighbors":
+            if data_set.kept_out and exhibit.reveals:
                 image = f"(the picture would show images of {data_set.title}, which its terms keep out)"
             ours = f"{image}<br>{words}<br><sub>{by}</sub>"
         rows.append(f"| **{exhibit.where}**: {exhibit.shows} | {ours} |")
@@ -260,26 +205,6 @@ def _shown(exhibit: Exhibit, report: dict[str, Any] | None) -> bool:
     """Holes that the paper has not are shown only where they were filled."""
     optional = exhibit.part == "inpainting" and exhibit.where == NOT_THERE
     return report is not None and not (optional and exhibit.part not in report)
-
-
-def _command(report: dict[str, Any], part: str) -> str:
-    return f"{report['command'].partition(' --parts ')[0]} --parts {part}"
-
-
-def _machine(report: dict[str, Any], part: str) -> str:
-    """Where a part was made; the first reports tell it of all parts together."""
-    machine: str = report.get("made_on", {}).get(part, report)["machine"]
-    return machine
-
-
-def _took(report: dict[str, Any], part: str) -> str:
-    """How long a part took, and where; without the sampling, which parts share."""
-    seconds = report["seconds"][part]
-    words = duration(seconds) if seconds >= 1 else "under 1 s"
-    drawing = report["seconds"].get("sampling", 0.0)
-    after = "" if part in ("stages", "inpainting") or drawing < 1 else f", after {duration(drawing)} of sampling"
-    others = " for all pictures of this kind" if part in ("neighbors", "inpainting") else ""
-    return f"{words} on {_machine(report, part)}{others}{after}"
 
 
 def _curves(mine: Reports, titles: dict[str, str], place: str) -> str:

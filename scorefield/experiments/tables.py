@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from scorefield.experiments.digits import share_error
-from scorefield.experiments.paper import ROBUST, TABLE_1, DataSet, Exhibit
+from scorefield.experiments.fig1 import amount, words_of
+from scorefield.experiments.paper import HOLES, ROBUST, TABLE_1, DataSet, Exhibit
 from scorefield.progress import duration
 
 Reports = dict[str, dict[str, Any]]
@@ -14,7 +15,13 @@ Reports = dict[str, dict[str, Any]]
 KINDS = {"plain": "", "denoised": ", denoised"}
 """Samples without and with the last denoising step."""
 
-
+HOLES_COLUMNS = (
+    "In numbers: how much is hidden; the distance of completions to the known pixels, in units of the last level's σ "
+    "(1: that noise and nothing else); in the hole, the distance between two completions of an image, beside that "
+    "between two images (these three are root mean squares, of values from 0 to 1); and how steep completions are "
+    "across the hole's border and inside it, in units of images with as much noise, so that a seam would have the "
+    "former much above the latter (–: not measured)."
+)
 WORDS = {"averaged": "means of two digits", "composed": "digits put together of two"}
 
 
@@ -210,6 +217,25 @@ def _cell(found: dict[str, Any] | None) -> str:
     return f"{_number(found['fid'], '.1f')}" + (f" ({1000 * kid:.1f})" if kid is not None else "")
 
 
+def holes(numbers: Sequence[tuple[str, dict[str, dict[str, Any]]]]) -> str:
+    """What completions of each data set are like, by the shape of the hole."""
+    rows = [
+        [
+            f"{title}, {HOLES.get(hole, hole)}",
+            _number(told.get("hidden"), ".0%"),
+            _number(told["known_error"], ".2f"),
+            _number(told["distance"], ".3f"),
+            _number(told["distance_between_images"], ".3f"),
+            _number(told["seam"], ".2f"),
+            _number(told.get("inside"), ".2f"),
+        ]
+        for title, masks in numbers
+        for hole, told in masks.items()
+    ]
+    head = ["hidden", "share", "known", "completions", "images", "border", "inside"]
+    return f"{HOLES_COLUMNS}\n\n{table(head, rows)}"
+
+
 def caption(exhibit: Exhibit, report: dict[str, Any]) -> str:
     """What is to be said below a picture of ours."""
     made, seed = report[exhibit.part], report["sampler"]["seed"]
@@ -220,14 +246,7 @@ def caption(exhibit: Exhibit, report: dict[str, Any]) -> str:
         return f"after {', '.join(f'{step:,}' for step in made['steps'])} steps"
     if exhibit.part == "inpainting":
         told = made["masks"][exhibit.picture.removesuffix(".png").removeprefix("inpainting_")]
-        return (
-            f"{told['images']} images, {told['completions']} completions each, not chosen. What is known is kept to "
-            f"within {_number(told['known_error'], '.2f')} σ of the last level; in the hole, two completions differ by "
-            f"{_number(told['distance'], '.3f')} (root mean square) where two images differ by "
-            f"{_number(told['distance_between_images'], '.3f')}; across its border they are "
-            f"{_number(told['seam'], '.2f')} times as steep as images with as much noise"
-            + (f", inside it {_number(told['inside'], '.2f')} times" if "inside" in told else "")
-        )
+        return f"{told['images']} images, {told['completions']} completions each"
     told, others = made[exhibit.picture.removesuffix(".png")], made.get("others", "held-out images")
     return (
         f"{len(told['copies'])} of {told['n']:,} samples are copies by our measure, and {told['held_out_copies']} of "
@@ -249,9 +268,8 @@ def figure_caption(name: str, numbers: dict[str, Any]) -> str:
 
 
 def _end(sigma: str, told: dict[str, Any]) -> str:
+    words = f"σ = {sigma}, {words_of(told)}"
     if "not_finite_from" in told:
-        return f"σ = {sigma}: not finite from iteration {told['not_finite_from']:,} on"
-    return (
-        f"σ = {sigma}, last {told['iterations']:,} iterations: {told['mean']:,.0f} ± {told['std']:,.0f} "
-        f"({told['std_over_mean']:.1%}), means of 100 iterations ± {_number(told['wander'], ',.0f')}"
-    )
+        return words
+    wander = "–" if told["wander"] is None else amount(told["wander"])
+    return f"{words}, median {amount(told['quantiles']['50'])}, means of 100 iterations ± {wander}"

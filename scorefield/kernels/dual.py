@@ -9,7 +9,7 @@ values alone, and means over a group of channels and all pixels of a sample:
 Backwards, from dy, dẏ that come to the sum by other ways, and dz, dż, with ELU' = 1 and ELU" = 0 where u > 0, else both
 eᵘ:
 
-    du = ELU'(u) dz + ELU"(u) γw dż,  dw = ELU'(u) dż,  dγ = Σ du ŷ + dw w,  dβ = Σ du,  a = γ du,  q = γ dw
+    du = ELU'(u) dz + ELU"(u) γw dż,  d(γw) = ELU'(u) dż,  dγ = Σ du ŷ + d(γw) w,  dβ = Σ du,  a = γ du,  q = γ d(γw)
     Q = mean qŷ,  A = a − rκq − rQẏ,  mean A = mean a − rκ mean q − rQτ,  mean Aŷ = mean aŷ − 2rκQ
     dy + r (A − mean A − ŷ (mean Aŷ + mean qw)),  dẏ + r (q − mean q − Qŷ)
 
@@ -110,7 +110,7 @@ def _forward(
 
 @triton.jit
 def _gradients(sum_ptr, dz_ptr, place, along, mask, mean, r, tau, kappa, gamma, beta):
-    """ŷ, ẏ and w of a tile, du and dw; zeros where there is none."""
+    """ŷ, ẏ and w of a tile, du and dw, which stands for d(γw); zeros where there is none."""
     y = tl.load(sum_ptr + place, mask=mask, other=0.0)
     t = tl.load(sum_ptr + along, mask=mask, other=0.0)
     hat = tl.where(mask, (y - mean[None, :]) * r[None, :], 0.0)
@@ -235,6 +235,6 @@ def _sizes(x: Tensor) -> tuple[int, int, int, dict[str, int]]:
 
 def norm_elu(x: Tensor, bias: Tensor, norm: nn.GroupNorm, more: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """(x + more + bias, the ELU of its norm), each values (B, C, H, W) and after them derivatives, (2B, C, H, W) in
-    float32 and channels-last; the bias (C,) is one of the values."""
+    float32 and channels-last; the bias (C,) is added to the values alone."""
     made: tuple[Tensor, Tensor] = _Dual.apply(x, more, bias, norm.weight, norm.bias, norm.num_groups, norm.eps)
     return made

@@ -35,6 +35,30 @@ def test_planted_copies_raise_the_alarm(space: str, tmp_path: Path, capsys: pyte
     assert [each["sample"] for each in numbers_of(tmp_path / "n.json")["copies"]] == [5]
 
 
+def test_some_of_many_images_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = dots(300, 6)
+    np.save(tmp_path / "training.npy", training)
+    np.save(tmp_path / "samples.npy", training[100:140])
+    call = [
+        "--data",
+        str(tmp_path / "training.npy"),
+        "--out",
+        str(tmp_path / "n.png"),
+        "--json",
+        str(tmp_path / "n.json"),
+    ]
+    main(["neighbors", str(tmp_path / "samples.npy"), *call])
+    report = numbers_of(tmp_path / "n.json")
+    assert len(set(report["samples"])) == 8
+    assert report["samples"] != list(range(8))
+    assert [each["training_image"] - each["sample"] for each in report["copies"]] == [100] * 8
+    assert [row[0] - number for row, number in zip(report["neighbors"], report["samples"], strict=True)] == [100] * 8
+    assert "8 of 40 images of " in capsys.readouterr().out
+    main(["neighbors", str(tmp_path / "samples.npy"), *call, "-n", "40"])
+    assert numbers_of(tmp_path / "n.json")["samples"] == list(range(40))
+    assert "drawn at random" not in capsys.readouterr().out
+
+
 def test_the_picture_of_neighbors(tmp_path: Path) -> None:
     training = dots(30, 6)
     np.save(tmp_path / "training.npy", training)

@@ -81,6 +81,17 @@ def test_other_images_than_the_models_own_are_completed(run: Path, tmp_path: Pat
     assert read(tmp_path / "out" / "report.json")["inpainting"]["masks"]["left"]["images"] == 3
 
 
+def test_images_of_other_channels_than_the_models_are_not_completed(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "colour.npy", dots(20, 5)[..., None].repeat(3, -1))
+    call = ["--out", str(tmp_path / "out"), "--parts", "inpainting", "--data", str(tmp_path / "colour.npy")]
+    with pytest.raises(SystemExit):
+        main(["report", str(run), *call])
+    said = capsys.readouterr().err
+    assert "has images of (3, 12, 12), and the model's are (1, 12, 12) (other --data" in said
+
+
 def save_model_without_data(run: Path, path: Path) -> None:
     """A model whose own data are not to be found."""
     model = load(run)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_up_reports import docs as docs
 from made_up_reports import fake, made, row_of
 
 from scorefield.cli import main
-from scorefield.experiments.paper import DATA_SETS
+from scorefield.experiments.paper import DATA_SETS, HOLES
 
 
 def test_missing_reports_are_named_with_the_commands_that_make_them(tmp_path: Path) -> None:
@@ -86,3 +88,68 @@ def test_the_folder_may_be_this_one(docs: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(docs / "results")
     main(["results", "."])
     assert (docs / "results.md").read_text().count("<img") == text.count("<img")
+
+
+def without(*names: str) -> Callable[[dict[str, Any]], None]:
+    """Takes what is called so away from a report."""
+
+    def take(report: dict[str, Any]) -> None:
+        for name in names[:-1]:
+            report = report[name]
+        del report[names[-1]]
+
+    return take
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (without("seconds"), "lacks 'seconds' (make it anew"),
+        (without("sampler"), "lacks 'sampler' (make it anew"),
+        (without("made_on"), "lacks 'machine' (make it anew"),
+        (without("numbers", "plain", "fid"), "lacks 'fid' (make it anew"),
+        (without("inpainting", "masks", "left", "seam"), "lacks 'seam' (make it anew"),
+        (lambda report: report["inpainting"].update(masks={}), "lacks 'left' (make it anew"),
+        (lambda report: report["numbers"]["plain"].update(fid="x"), "is not what it should be: "),
+    ],
+)
+def test_a_report_that_is_not_whole_is_named(
+    change: Callable[[dict[str, Any]], None], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "results"
+    told = {
+        "images": 3,
+        "completions": 8,
+        "known_error": 1.0,
+        "distance": 1.0,
+        "distance_between_images": 1.0,
+        "seam": 1.0,
+    }
+    masks = {hole: dict(told) for hole in HOLES}
+    report = fake(folder, "cifar10", seed=0, digits=None, inpainting={"files": [], "masks": masks})
+    report["seconds"]["inpainting"], report["made_on"]["inpainting"] = 1, {"machine": "m"}
+    fake(folder, "mnist", seed=1)
+    change(report)
+    (folder / "cifar10" / "report.json").write_text(json.dumps(report))
+    with pytest.raises(SystemExit) as stopped:
+        made(tmp_path)
+    assert stopped.value.code == 2
+    assert f"{Path('cifar10') / 'report.json'} {words}" in capsys.readouterr().err
+    assert not (tmp_path / "results.md").exists()
+
+
+def test_remarks_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fake(tmp_path / "results", "mnist", seed=1)
+    (tmp_path / "results" / "mnist" / "remarks.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(SystemExit):
+        made(tmp_path)
+    assert "remarks.md is no text" in capsys.readouterr().err
+
+
+def test_pictures_that_are_missing_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fake(tmp_path / "results", "mnist", seed=1)
+    made(tmp_path)
+    assert "missing" not in capsys.readouterr().err
+    (tmp_path / "results" / "mnist" / "stages.png").unlink()
+    made(tmp_path)
+    assert "pictures that the page shows are missing: results/mnist/stages.png (make" in capsys.readouterr().err

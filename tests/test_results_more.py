@@ -93,10 +93,10 @@ def test_completions_and_what_is_said_of_them(tmp_path: Path) -> None:
     )
     left = cells(text, "Figures 6 and 17")[1]
     assert 'src="results/cifar10/inpainting_left.png"' in left
-    assert "10 images, 8 completions each" in left
+    assert "<br>8 completions each<br>" in left
     first, second = "CIFAR-10, the left half", "CIFAR-10, the middle"
-    assert row_of(text, first) == [first, "–", "1.01", "0.200", "0.400", "–", "–"]
-    assert row_of(text, second) == [second, "25%", "1.01", "0.210", "0.400", "1.25", "1.12"]
+    assert row_of(text, first) == [first, "10", "–", "1.01", "0.200", "0.400", "–", "–"]
+    assert row_of(text, second) == [second, "10", "25%", "1.01", "0.210", "0.400", "1.25", "1.12"]
     assert "12 s on another machine for all pictures of this kind</sub>" in left
     assert all(f"inpainting_{name}.png" in text for name in HOLES)
     assert "of which letters are hidden" in text

@@ -12,6 +12,7 @@ from scorefield.cli.models import Sampler, sampled, subject_of
 
 if TYPE_CHECKING:
     from scorefield.data import Images
+    from scorefield.evaluation.features import Rows
 
 
 @app.command
@@ -69,15 +70,30 @@ def neighbors(
         if not group.main:
             return
         samples = rows[: len(rows)]
+        numbers = _numbers_of(rows, what)
         embed: Embed = in_pixels if space == "pixel" else load_inception(device=group.device, track=track)
         found, usual = neighbors_of(samples, training, held_out, embed, flips=flips, device=group.device, track=track)
         report = memorisation(found, usual)
+        for copy in report["copies"]:
+            copy["sample"] = numbers[copy["sample"]]
         save_neighbors(out, samples, training.pixels, found)
         _tell_memorisation(report, training, held_out, space)
         if json_file is not None:
             facts = {"what": what, "data": training.name, "data_digest": training.digest[:12], "space": space}
-            write_json(json_file, {**facts, "flips": flips, **report, "neighbors": found.numbers[:, :COLUMNS].tolist()})
+            nearest = found.numbers[:, :COLUMNS].tolist()
+            write_json(json_file, {**facts, "flips": flips, **report, "samples": numbers, "neighbors": nearest})
         print(out)
+
+
+def _numbers_of(rows: Rows, what: str) -> list[int]:
+    """Of the images at hand in their source, of which they may be some."""
+    from scorefield.evaluation.subjects import Chosen
+
+    if not isinstance(rows, Chosen):
+        return list(range(len(rows)))
+    print(f"{len(rows)} of {len(rows.pixels)} images of {what}, drawn at random (-n for more)")
+    numbers: list[int] = rows.numbers.tolist()
+    return numbers
 
 
 def _tell_memorisation(report: dict[str, Any], training: Images, held_out: Images | None, space: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from scorefield.cli.app import app, prepare_file
+from scorefield.cli.app import app, prepare_file, say
 
 
 @app.command
@@ -30,7 +30,7 @@ def results(
         folder: The folder that holds the reports' folders.
         out: The page, FILE.md. Default: beside the folder, with its name.
     """
-    from scorefield.experiments.results import make_page
+    from scorefield.experiments.results import make_page, missing_pictures
 
     whole = folder.resolve()
     out = out or (folder.parent if folder.name == whole.name else whole.parent) / f"{whole.name}.md"
@@ -40,3 +40,5 @@ def results(
         prepare_file(out)
     for path in make_page(folder, out):
         print(path)
+    if missing := missing_pictures(out):
+        say(f"warning: pictures that the page shows are missing: {', '.join(missing)} (make their reports anew)")

@@ -120,7 +120,7 @@ def _cropped(image: Image.Image, name: str, side: int) -> Image.Image:
     if side > min(image.size):
         raise ValueError(
             f"cannot crop {side}×{side} out of {name}, which is {image.height}×{image.width} "
-            f"(crop at most {min(image.size)}, or leave out the smaller images)"
+            f"(crop at most {min(image.size)}, leave out the smaller images, or --crop None if they are cropped)"
         )
     left, top = (image.width - side) // 2, (image.height - side) // 2
     return image.crop((left, top, left + side, top + side))

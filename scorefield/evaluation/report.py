@@ -120,6 +120,9 @@ class Work:
                 held_out = given
         if held_out is None or not len(held_out):
             raise ValueError("no held-out images to complete (--data mnist, say, has some; or do without completions)")
+        if held_out.shape != self.model.shape:
+            sizes = f"images of {held_out.shape}, and the model's are {self.model.shape}"
+            raise ValueError(f"{held_out.name} has {sizes} (other --data, or do without completions)")
         return held_out
 
     def to_complete(self, holes: int) -> list[Pixels]:

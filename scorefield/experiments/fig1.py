@@ -246,11 +246,15 @@ def _draw(axes: Axes, title: str, curve: Curve, told: dict[str, Any], size: int)
     """Every iteration in grey and the means on top of it."""
     smoothed, (low, high) = smooth(curve, size), _window(curve)
     outside = 1 - np.mean((curve >= low) & (curve <= high))
-    axes.plot(np.arange(1, len(curve) + 1), curve, color="0.8", lw=0.4, rasterized=True)
-    axes.plot(np.arange(len(smoothed)) * size + (size + 1) / 2, smoothed, color="tab:blue", lw=1.2)
+    axes.plot(np.arange(1, len(curve) + 1), curve, color="0.8", lw=0.4, rasterized=True, label="each iteration")
+    axes.plot(
+        np.arange(len(smoothed)) * size + (size + 1) / 2, smoothed, color="tab:blue", lw=1.2, label=f"means of {size}"
+    )
     axes.set(xlim=(0, len(curve)), ylim=(low, high), ylabel="sliced score matching loss")
     axes.set_xlabel(f"iteration ({outside:.1%} of the losses lie beyond the picture)" if outside else "iteration")
     axes.set_title(f"{title}\n{words_of(told)}", fontsize=10)
+    for line in axes.legend(frameon=False, fontsize=8).get_lines():
+        line.set_linewidth(1.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.3, lw=0.5)
 

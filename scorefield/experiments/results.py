@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,10 @@ def read_reports(folder: Path) -> Reports:
 
 def remarks_in(path: Path) -> str:
     """What a person has written there, if anything."""
-    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+    try:
+        return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text: {error} (write it in UTF-8)") from error
 
 
 def make_page(folder: Path, out: Path) -> list[Path]:
@@ -60,28 +64,50 @@ def make_page(folder: Path, out: Path) -> list[Path]:
         raise FileNotFoundError(f"no reports in {folder} (scorefield report MODEL --out {folder}/NAME makes one)")
     if out.exists() and not out.read_text(encoding="utf-8", errors="replace").startswith(HEAD):
         raise FileExistsError(f"{out} was not made by scorefield results (name another page with --out)")
-    made = [draw_curves(each, folder / name) for name, each in reports.items() if panels_of(each)]
+    for name, report in reports.items():
+        _check(name, report, folder)
     text = page(reports, folder, out)
+    made = [draw_curves(each, folder / name) for name, each in reports.items() if panels_of(each)]
     with new_file(out) as file:
         file.write(text.encode())
     return [*made, out]
 
 
+def missing_pictures(out: Path) -> list[str]:
+    """Those that the page shows and that are not there."""
+    shown = re.findall(r'src="([^"]+)"', out.read_text(encoding="utf-8"))
+    return [picture for picture in shown if not (out.parent / picture).exists()]
+
+
+def _check(name: str, report: dict[str, Any], folder: Path) -> None:
+    """Whether a page can be made of that report alone."""
+    try:
+        panels_of(report)
+        _sections({name: report}, "", "", "")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"is not what it should be: {error}"
+        raise ValueError(f"{folder / name / 'report.json'} {what} (make it anew with scorefield report)") from error
+
+
 def page(reports: Reports, folder: Path, out: Path) -> str:
     """The page's text, with links to the pictures as seen from where it lies."""
     place = Path(os.path.relpath(folder, out.parent)).as_posix()
-    known = {data_set.name for data_set in DATA_SETS}
-    others = sorted({name.partition("-")[0] for name in reports} - known)
-    sets = [*DATA_SETS, *(DataSet(name, name) for name in others)]
     head = (
         f"{HEAD} of the JSON files in the folders of [{place}]({place}), and of the remarks beside them, not by hand. "
         "On the left what [the paper](https://arxiv.org/abs/1907.05600) shows, on the right what this code makes of "
         "the same. No sample was chosen: they are the first ones of their seed.\n"
     )
     shown = seen_from_here(folder)
-    sections = [section(each, reports, place, shown) for each in sets]
-    sections += inpainting(sets, reports, place, remarks_in(folder / HOLES_REMARKS))
+    sections = _sections(reports, place, shown, remarks_in(folder / HOLES_REMARKS))
     return "\n".join([head, *figures(folder, place, shown), *sections])
+
+
+def _sections(reports: Reports, place: str, shown: str, remarks: str) -> list[str]:
+    """Of each data set, and of completions."""
+    known = {data_set.name for data_set in DATA_SETS}
+    others = sorted({name.partition("-")[0] for name in reports} - known)
+    sets = [*DATA_SETS, *(DataSet(name, name) for name in others)]
+    return [*(section(each, reports, place, shown) for each in sets), *inpainting(sets, reports, place, remarks)]
 
 
 def seen_from_here(folder: Path) -> str:

@@ -16,11 +16,11 @@ KINDS = {"plain": "", "denoised": ", denoised"}
 """Samples without and with the last denoising step."""
 
 HOLES_COLUMNS = (
-    "In numbers: how much is hidden; the distance of completions to the known pixels, in units of the last level's σ "
-    "(1: that noise and nothing else); in the hole, the distance between two completions of an image, beside that "
-    "between two images (these three are root mean squares, of values from 0 to 1); and how steep completions are "
-    "across the hole's border and inside it, in units of images with as much noise, so that a seam would have the "
-    "former much above the latter (–: not measured)."
+    "In numbers: of how many images; how much is hidden; the distance of completions to the known pixels, in units of "
+    "the last level's σ (1 by construction, unless the algorithm is wrong); in the hole, the distance between two "
+    "completions of an image, beside that between two images (these three are root mean squares, of values from 0 to "
+    "1); and how steep completions are across the hole's border and inside it, in units of images with as much noise, "
+    "so that a seam would have the former much above the latter (–: not measured)."
 )
 WORDS = {"averaged": "means of two digits", "composed": "digits put together of two"}
 
@@ -54,7 +54,8 @@ def numbers(data_set: DataSet, mine: Reports, titles: dict[str, str]) -> str:
     rows = [row[: len(head)] for row in rows]  # without the last column where nothing real was measured
     note = (
         f"{data_set.remark} Compared with {'; '.join(against)}. Denoised: after one more step, "
-        "x + σ² s(x, σ), which takes off the last level's noise; hardly seen, that noise weighs on FID and KID."
+        "x + σ² s(x, σ), which takes off the last level's noise; hardly seen, that noise weighs on FID and KID. "
+        "Precision is the share of samples that lie among real images in Inception's features: even static may."
     ).strip()
     note += " Test images are compared likewise; as many samples of a perfect model would come close." if real else ""
     note += _judge(digits) if digits else ""
@@ -222,6 +223,7 @@ def holes(numbers: Sequence[tuple[str, dict[str, dict[str, Any]]]]) -> str:
     rows = [
         [
             f"{title}, {HOLES.get(hole, hole)}",
+            f"{told['images']}",
             _number(told.get("hidden"), ".0%"),
             _number(told["known_error"], ".2f"),
             _number(told["distance"], ".3f"),
@@ -232,7 +234,7 @@ def holes(numbers: Sequence[tuple[str, dict[str, dict[str, Any]]]]) -> str:
         for title, masks in numbers
         for hole, told in masks.items()
     ]
-    head = ["hidden", "share", "known", "completions", "images", "border", "inside"]
+    head = ["hidden", "n", "share", "known", "completions", "images", "border", "inside"]
     return f"{HOLES_COLUMNS}\n\n{table(head, rows)}"
 
 
@@ -246,7 +248,7 @@ def caption(exhibit: Exhibit, report: dict[str, Any]) -> str:
         return f"after {', '.join(f'{step:,}' for step in made['steps'])} steps"
     if exhibit.part == "inpainting":
         told = made["masks"][exhibit.picture.removesuffix(".png").removeprefix("inpainting_")]
-        return f"{told['images']} images, {told['completions']} completions each"
+        return f"{told['completions']} completions each"
     told, others = made[exhibit.picture.removesuffix(".png")], made.get("others", "held-out images")
     return (
         f"{len(told['copies'])} of {told['n']:,} samples are copies by our measure, and {told['held_out_copies']} of "
@@ -259,7 +261,7 @@ def figure_caption(name: str, numbers: dict[str, Any]) -> str:
     """What is to be said below a figure that is not about an image model."""
     if name == "fig1":
         ends = [_end(sigma, told) for sigma, told in numbers["spread"].items()]
-        return f"{'; '.join(ends)}; in {numbers['precision']}"
+        return f"{'; '.join(ends)}; arithmetic in {numbers['precision']}"
     if name == "fig2":
         near, far = numbers["relative_error_near"], numbers["relative_error_far"]
         return f"relative error {near:.2f} {numbers['near']}, {far:.2f} {numbers['far']}"

@@ -86,7 +86,7 @@ def neighbors(
 
 
 def _numbers_of(rows: Rows, what: str) -> list[int]:
-    """Of the images at hand in their source, of which they may be some."""
+    """The numbers that the images at hand have in their source; where they are only some of it, that is told."""
     from scorefield.evaluation.subjects import Chosen
 
     if not isinstance(rows, Chosen):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import tyro
 
+from scorefield import data
 from scorefield.cli.app import say
-from scorefield.data.named import SETS
 from scorefield.distributed import joined
 from scorefield.logs import tensorboard_log, wandb_log
 from scorefield.progress import track
@@ -52,7 +52,7 @@ def train_command(name: str, arguments: list[str]) -> None:
     out = options.out or Path("runs") / name
     if options.resume:
         options = _parsed(name, saved_recipe(out), arguments)
-        if (place := options.recipe.data).partition(":")[0] not in SETS and not Path(place).expanduser().exists():
+        if not data.exists(place := options.recipe.data):
             raise FileNotFoundError(f"the run's images, {place}, are not here (say where they are now: --data PLACE)")
     for extra_name, wanted in (("tensorboard", options.tensorboard), ("wandb", options.wandb)):
         if wanted and find_spec(extra_name) is None:

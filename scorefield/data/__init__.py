@@ -5,4 +5,5 @@ from scorefield.data.images import batch as batch
 from scorefield.data.images import indices as indices
 from scorefield.data.images import split as split
 from scorefield.data.places import folder_of as folder_of
+from scorefield.data.sources import exists as exists
 from scorefield.data.sources import load as load

@@ -13,6 +13,11 @@ from scorefield.data.pictures import fit_of
 from scorefield.progress import Track, silent
 
 
+def exists(source: str) -> bool:
+    """Whether there is something of that name: a named set, or a path, to whatever."""
+    return source.partition(":")[0] in SETS or Path(source).expanduser().exists()
+
+
 def load(
     source: str,
     *,

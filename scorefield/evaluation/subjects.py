@@ -37,7 +37,7 @@ def model_of(name: str, *, weights: Weights | None, device: torch.device) -> Mod
     path = Path(name)
     run = path.is_dir() and ((path / "recipe.json").exists() or (path / "checkpoints").is_dir())
     file = path.is_file() and path.resolve().suffix in (".safetensors", "")
-    images = name.partition(":")[0] in SETS or path.expanduser().exists()
+    images = data.exists(name)
     if run or file or name.startswith(PREFIX) or (not images and name in shipped_models()):
         return load(name, weights=weights, device=device)
     if not images:

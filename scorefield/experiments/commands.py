@@ -90,6 +90,7 @@ def train_command(recipe: dict[str, Any], like: str = "") -> str:
 
 
 def not_measured(data_set: DataSet, missing: list[str], folder: str) -> str:
+    """The commands that make those of its reports which are missing."""
     lines = []
     for name in missing:
         if name in shipped_models() and name not in SETS:
@@ -103,6 +104,7 @@ def not_measured(data_set: DataSet, missing: list[str], folder: str) -> str:
 
 
 def command_of(report: dict[str, Any], part: str) -> str:
+    """The command that makes that part of a report alone."""
     return f"{report['command'].partition(' --parts ')[0]} --parts {part}"
 
 

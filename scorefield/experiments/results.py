@@ -30,6 +30,7 @@ INPAINTING = (
     "once for each noise level. The images were held out of training. A row has what is known of an image, its "
     "completions, none of them chosen, and, where the data set's terms let it be shown, the image itself.\n"
 )
+"""What is to be said of all completions."""
 
 
 def read_reports(folder: Path) -> Reports:

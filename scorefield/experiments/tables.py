@@ -14,7 +14,6 @@ Reports = dict[str, dict[str, Any]]
 """By the name of the folder that they lie in."""
 KINDS = {"plain": "", "denoised": ", denoised"}
 """Samples without and with the last denoising step."""
-
 HOLES_COLUMNS = (
     "In numbers: of how many images; how much is hidden; the distance of completions to the known pixels, in units of "
     "the last level's σ (1 by construction, unless the algorithm is wrong); in the hole, the distance between two "
@@ -22,6 +21,7 @@ HOLES_COLUMNS = (
     "1); and how steep completions are across the hole's border and inside it, in units of images with as much noise, "
     "so that a seam would have the former much above the latter (–: not measured)."
 )
+"""What the columns of numbers about completions are."""
 WORDS = {"averaged": "means of two digits", "composed": "digits put together of two"}
 
 

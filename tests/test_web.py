@@ -73,6 +73,13 @@ def test_models_of_cifar10_have_a_picture_of_each_class_for_an_example(live: Liv
     assert replace(card, data="faces").examples == []
 
 
+def test_models_tell_what_they_began_with() -> None:
+    card = Card("m", Place("m", Path("m"), False), Path("m"), RECIPE, (3, 32, 32), [1.0], 1, 1, "dots")
+    assert card.described()["start"] is None
+    begun = replace(card, recipe=replace(RECIPE, start="/home/somebody/first.safetensors"))
+    assert begun.described()["start"] == "first.safetensors"
+
+
 def test_models_of_celeba_have_faces_for_an_example(live: Live) -> None:
     place = Place("m", Path("m"), False)
     card = Card("m", place, Path("m"), RECIPE, (3, 32, 32), [1.0], 1, 1, "celeba32-train.npy")

@@ -19,7 +19,7 @@ HOLES_COLUMNS = (
     "the last level's σ (1 by construction, unless the algorithm is wrong); in the hole, the distance between two "
     "completions of an image, beside that between two images (these three are root mean squares, of values from 0 to "
     "1); and how steep completions are across the hole's border and inside it, in units of images with as much noise, "
-    "so that a seam would have the former much above the latter (–: not measured)."
+    "so that a seam would have the former much above the latter."
 )
 """What the columns of numbers about completions are."""
 WORDS = {"averaged": "means of two digits", "composed": "digits put together of two"}

@@ -26,7 +26,7 @@ DIGITS = {"9": DIGIT} | {file.stem: file for file in sorted(_EXAMPLES.glob("*.pn
 PHOTOS = {file.stem: file for file in sorted((_EXAMPLES / "cifar10").glob("*.png"))}
 """The first test image of each of CIFAR-10's classes."""
 FACES = {file.stem: file for file in sorted((_EXAMPLES / "celeba").glob("*.png"))}
-"""Drawn by the shipped model: CelebA's terms keep its own out."""
+"""Drawn by a model of ours: CelebA's terms keep its own out."""
 EXAMPLES = DIGITS | PHOTOS | FACES
 
 
@@ -69,6 +69,7 @@ class Card:
             "step_size": self.recipe.step_size,
             "parameters": self.parameters,
             "trained": self.trained,
+            "start": name_alone(self.recipe.start) if self.recipe.start else None,
             "data": self.data,
             "kind": "shipped" if self.place.shipped else "run" if self.place.path.is_dir() else "file",
             "examples": self.examples,

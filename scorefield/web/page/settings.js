@@ -39,10 +39,10 @@ export class Settings {
   }
 
   setModel() {
-    const { shape: [channels, height, width], parameters, trained, data } = this.model;
+    const { shape: [channels, height, width], parameters, trained, start, data } = this.model;
     const facts = [`${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}`];
     if (parameters) facts.push(`${count(parameters)} parameters`);
-    if (trained) facts.push(`${count(trained)} training steps${data ? ` on ${data}` : ""}`);
+    if (trained) facts.push(`${count(trained)} training steps${data ? ` on ${data}` : ""}${start ? `, beginning with ${start}` : ""}`);
     find(".model-facts", this.form).textContent = `${facts.join("; ")}.`;
     const pace = this.form.elements.pace.value;
     if (pace) this.setPace(Number(pace));

@@ -166,6 +166,26 @@ def test_an_image_is_cropped_as_the_training_images_were(run: Path, tmp_path: Pa
         assert np.array_equal(small[2 + first : 18, 2:18], pixels[12 + first : 28, 7:23])
 
 
+def test_the_middle_of_an_image_on_demand(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--crop 50 completes the middle 50 × 50, as if that were the image; what is odd about an image is said."""
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 60), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "large.png")
+    Image.fromarray(pixels[10:60, 5:55]).save(tmp_path / "middle.png")
+    made = {}
+    for name, options in {"large": ["--crop", "50"], "middle": []}.items():
+        out = tmp_path / f"{name}.npy"
+        main(["inpaint", str(run), "--image", str(tmp_path / f"{name}.png"), "-n", "1", "--out", str(out), *options])
+        made[name] = np.load(out)
+    assert np.array_equal(made["large"], made["middle"])
+    assert "note" not in capsys.readouterr().err
+    Image.new("L", (9, 9)).save(tmp_path / "black.png")
+    main(["inpaint", str(run), "--image", str(tmp_path / "large.png"), "--mask", str(tmp_path / "black.png"),
+          "--crop", "20", "-n", "1", "--out", str(tmp_path / "out.png")])  # fmt: skip
+    said = capsys.readouterr().err
+    assert "20 × 20, and is enlarged to the model's 33 × 47" in said
+    assert "hides the whole image" in said
+
+
 def test_help_shows_a_recipes_own_values(capsys: pytest.CaptureFixture[str]) -> None:
     for recipe, values in {
         "cifar10": ("--width INT", "(default: 128)", "--flip, --no-flip", "(default: 200000)", "(default: 5000)"),

@@ -186,6 +186,16 @@ def _gathered(batches: Iterator[tuple[range, np.ndarray]], group: Group) -> np.n
     return np.concatenate([images for part in parts for images in part] or [np.empty(0, np.uint8)])
 
 
+def _note_if_odd(size: tuple[int, int], crop: int | None, known: Tensor) -> None:
+    """Says so where an image of that width and height is enlarged, and where nothing of it is used."""
+    width, height = (crop, crop) if crop is not None else size
+    if height < known.shape[0] or width < known.shape[1]:
+        wanted = f"{known.shape[0]} × {known.shape[1]}"
+        say(f"note: what is taken of the image is {height} × {width}, and is enlarged to the model's {wanted}")
+    if not known.any():
+        say("note: the mask hides the whole image, of which nothing is used")
+
+
 @app.command
 def inpaint(
     model: ModelName,
@@ -193,6 +203,7 @@ def inpaint(
     *,
     image: Path,
     mask: str = "left",
+    crop: int | None = None,
     sampler: tyro.conf.OmitArgPrefixes[Sampler] = Sampler(n=8),  # noqa: B008
     out: Path = Path("inpainted.png"),
 ) -> None:
@@ -208,6 +219,8 @@ def inpaint(
         mask: What is hidden: left, right, top, bottom (that half), center, random (every other pixel), sparse (nine of
             ten), blobs, text, or an image file in which black is hidden and white is known; one of the image's size is
             cropped as the image is, any other is resized to the model's.
+        crop: The side of the middle square that is taken of the image first. None: as the model's training took it (the
+            shipped celeba had its faces cropped before: --crop 140 does the same to CelebA's own).
         out: FILE.png for the picture, FILE.npy for the completions' bytes (N, H, W, C).
     """
     from scorefield.checkpoint import load
@@ -225,9 +238,12 @@ def inpaint(
     with joined(sampler.device) as group:
         loaded = load(model, weights=sampler.weights, device=group.device)
         picture = pictures.open_image(image).convert("L" if loaded.shape[0] == 1 else "RGB")
-        fit = pictures.fit_for(loaded.shape, loaded.recipe.crop, picture.size)
+        own = pictures.fit_for(loaded.shape, loaded.recipe.crop, picture.size)
+        fit = pictures.fit_of(loaded.shape[1:], crop) if crop is not None else own
         original = pictures.fitted(picture, str(image), fit)
         known = mask_of(mask, fit, picture.size, seed=sampler.seed)
+        if group.main:
+            _note_if_odd(picture.size, fit.crop, known)
         y = to_float(original[None])[0].to(group.device)
         batches = _batches(loaded, sampler, group, known=(y, known.to(group.device)))
         images = _gathered(batches, group)

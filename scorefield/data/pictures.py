@@ -60,6 +60,8 @@ def decode(path: Path) -> Image.Image:
 
 def open_image(path: Path) -> Image.Image:
     """The image in a file that a user named."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder (name one image in it)")
     if not path.is_file():
         raise FileNotFoundError(f"no image {path}")
     try:

@@ -110,7 +110,7 @@ def _own(model: Model, track: Track[object]) -> tuple[Images, Images | None]:
     try:
         images, held_out = data_of(model.recipe, track=track)
     except (ValueError, OSError) as error:
-        raise ValueError(f"cannot find what the model was trained on: {error} (name it with --data)") from error
+        raise ValueError(f"cannot find what the model was trained on (name it with --data): {error}") from error
     if model.facts.get("data_digest", images.digest) != images.digest:
         warnings.warn(
             f"{images.name} is not what the model was trained on: it has changed since, so that images called held "

@@ -222,7 +222,8 @@ def _pictures(data_set: DataSet, exhibits: Sequence[Exhibit], mine: Reports, pla
             by = f"`{commands.command_of(mine[name], exhibit.part)}`: {commands.took(mine[name], exhibit.part)}"
             image = f'<img src="{place}/{name}/{exhibit.picture}" width="{WIDTH}">'
             if data_set.kept_out and exhibit.reveals:
-                image = f"(the picture would show images of {data_set.title}, which its terms keep out)"
+                why = "completions come so near that " if exhibit.part == "inpainting" else ""
+                image = f"({why}the picture would show images of {data_set.title}, which its terms keep out)"
             ours = f"{image}<br>{words}<br><sub>{by}</sub>"
         rows.append(f"| **{exhibit.where}**: {exhibit.shows} | {ours} |")
     return "\n".join(rows) + "\n"

@@ -248,7 +248,8 @@ def caption(exhibit: Exhibit, report: dict[str, Any]) -> str:
         return f"after {', '.join(f'{step:,}' for step in made['steps'])} steps"
     if exhibit.part == "inpainting":
         told = made["masks"][exhibit.picture.removesuffix(".png").removeprefix("inpainting_")]
-        return f"{told['completions']} completions each"
+        last = "" if report["sampler"]["denoise"] else ", without the last denoising step"
+        return f"{told['completions']} completions each{last}"
     told, others = made[exhibit.picture.removesuffix(".png")], made.get("others", "held-out images")
     return (
         f"{len(told['copies'])} of {told['n']:,} samples are copies by our measure, and {told['held_out_copies']} of "

@@ -25,7 +25,6 @@ from scorefield.logs import Log, csv_log
 from scorefield.networks import RefineNet
 from scorefield.noise import sample_seeds
 from scorefield.recipes import Recipe
-from scorefield.samplers import last
 from scorefield.training import TrainingState, measure
 
 FIXED = (
@@ -49,6 +48,10 @@ CURE = "lower --learning-rate, or add --warmup 1000, --clip 1 or on a GPU --prec
 """For runs whose numbers are no longer finite."""
 
 Say = Callable[[str], None]
+
+
+def unsaid(line: str) -> None:
+    """For those who do not want to hear it."""
 
 
 def check_folder(recipe: Recipe, out: Path, *, resume: bool) -> None:
@@ -191,7 +194,7 @@ class Run:
             raise ValueError(f"no checkpoint of {self.out} can be resumed: each lacks its optimizer or is damaged")
         self.say(f"{self.out} holds no checkpoint yet: starting at step 0")
 
-    def catch_up(self) -> None:
+    def catch_up(self, stopped: Callable[[], bool]) -> None:
         """What a run that was killed after its last checkpoint still owes to that step."""
         step = self.state.step
         if step == 0:
@@ -201,8 +204,9 @@ class Run:
         if due and self.held_out is not None and written != str(step):
             self.evaluate()
         regular = step % self.recipe.checkpoint_every == 0 or step == self.recipe.steps
-        if regular and not self._preview_file().exists():
-            self.preview()
+        if regular and self.recipe.previews and not self._preview_file().exists():
+            self.say(f"drawing the samples of step {step}")
+            self.preview(stopped)
 
     def _preview_file(self) -> Path:
         return self.out / "samples" / f"{self.state.step:08d}.png"
@@ -220,10 +224,11 @@ class Run:
         for log in self.held_out_logs:
             log(self.state.step, numbers)
 
-    def preview(self) -> None:
+    def preview(self, stopped: Callable[[], bool], tell: Say = unsaid) -> None:
         """A few samples, as samples/STEP.png. A network in its beginnings may diverge: that is no reason to stop.
 
-        On a CPU they take a tenth of the sampler's steps, and longer ones: rough, but soon there.
+        On a CPU they take a tenth of the sampler's steps, and longer ones: rough, but soon there. Told to stop, it
+        leaves them to the run that is resumed.
         """
         if not self.recipe.previews:
             return
@@ -235,8 +240,12 @@ class Run:
         try:
             precision = "float32" if self.recipe.precision == "float32" else "auto"
             score = for_sampling(network, self.shape, size=len(seeds), precision=precision)
-            states = generate(score, network.sigmas, self.shape, seeds, step_size=step_size, steps=steps)
-            pixels = grid(to_bytes(last(states)))
+            for state in generate(score, network.sigmas, self.shape, seeds, step_size=step_size, steps=steps):
+                if stopped():
+                    self.say(f"no samples at step {self.state.step}: told to stop")
+                    return
+                tell(f"drawing {len(seeds)} samples: step {state.step} of {steps * len(network.sigmas)}")
+            pixels = grid(to_bytes(state.x))
             save_png(self._preview_file(), pixels, zoom=zoom_for(pixels))
         except FloatingPointError as error:
             self.say(f"no samples at step {self.state.step}: {error}")

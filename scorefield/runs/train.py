@@ -22,7 +22,7 @@ from scorefield.logs import Log
 from scorefield.networks import RefineNet
 from scorefield.progress import Bar, Track, silent
 from scorefield.recipes import OBJECTIVES, Recipe, network_of
-from scorefield.runs.folder import CURE, Run, Say, check_folder, locked, write_recipe
+from scorefield.runs.folder import CURE, Run, Say, check_folder, locked, unsaid, write_recipe
 from scorefield.runs.losses import Losses
 from scorefield.runs.start import begin_with
 from scorefield.runs.stop import Stop
@@ -51,7 +51,7 @@ def train(
     """
     stop = Stop(minutes)
     if not group.main:
-        say = _nothing
+        say = unsaid
     with ExitStack() as held:
         group.agreed(lambda: held.enter_context(locked(out)))
         group.agreed(partial(check_folder, recipe, out, resume=resume))
@@ -92,7 +92,7 @@ def _train(
         if group.main:
             write_recipe(recipe, out)
             run.open_logs([log(until=run.state.step) for log in extra_logs])
-            run.catch_up()
+            run.catch_up(stop.due)
         group.wait()
         _loop(run, batch, stop)
     unfinished = run.state.step < recipe.steps
@@ -101,10 +101,6 @@ def _train(
         why = stop.reason or "another process was told to stop"
         say(f"stopped at step {run.state.step} of {recipe.steps}: {why} (go on with --resume)")
     return run.saved or out
-
-
-def _nothing(line: str) -> None:
-    pass
 
 
 def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[object]) -> tuple[Run, data.Images]:
@@ -261,9 +257,12 @@ def _loop(run: Run, batch: Batch, stop: Stop) -> None:
                 if evaluate:
                     run.evaluate()
                 if save:
-                    run.preview()
+                    said = bar.note
+                    run.preview(stop.due, partial(bar.advance, step))
+                    bar.advance(step, said)
             if save:
                 losses.clear()  # a resumed run begins to count at a checkpoint
+                stops = stops or (not ends and group.any(stop.due()))  # told so while samples were drawn
             if evaluate or save or stops:
                 group.wait()
             if stops:

@@ -93,7 +93,7 @@ def test_completions_and_what_is_said_of_them(tmp_path: Path) -> None:
     )
     left = cells(text, "Figures 6 and 17")[1]
     assert 'src="results/cifar10/inpainting_left.png"' in left
-    assert "<br>8 completions each<br>" in left
+    assert "<br>8 completions each, without the last denoising step<br>" in left
     first, second = "CIFAR-10, the left half", "CIFAR-10, the middle"
     assert row_of(text, first) == [first, "10", "–", "1.01", "0.200", "0.400", "–", "–"]
     assert row_of(text, second) == [second, "10", "25%", "1.01", "0.210", "0.400", "1.25", "1.12"]
@@ -101,6 +101,9 @@ def test_completions_and_what_is_said_of_them(tmp_path: Path) -> None:
     assert all(f"inpainting_{name}.png" in text for name in HOLES)
     assert "of which letters are hidden" in text
     assert "of which the middle is hidden" in text
+    report["sampler"]["denoise"] = True
+    place.write_text(json.dumps(report))
+    assert "<br>8 completions each<br>" in cells(made(tmp_path), "Figures 6 and 17")[1]
 
 
 def test_holes_that_the_paper_has_not_are_not_asked_for(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def _layout_cure(shape: tuple[int, ...]) -> str:
 
 def _type_cure(dtype: np.dtype[Any]) -> str:
     if dtype.kind == "f":
-        return "if it runs from 0 to 1: (array * 255).round().astype(np.uint8)"
+        return "if it runs from 0 to 1, without NaN: (array * 255).round().astype(np.uint8)"
     if dtype.kind == "b":
         return "array.astype(np.uint8) * 255"
     return "if it runs from 0 to 255: array.astype(np.uint8)"

@@ -75,7 +75,7 @@ def training_images(
     def found() -> tuple[Images, Images | None]:
         if source is None:
             if model is None or model.facts.get("imported_from"):
-                raise ValueError("say what to compare with: --data mnist, say, or --data FOLDER")
+                raise ValueError("say what to compare with (--data with mnist, cifar10, celeba, a folder or an array)")
             return _own(model, track)
         if source in SETS:
             return _fitted(source, model, track), _first(_fitted(f"{source}:test", model, track))

@@ -238,8 +238,10 @@ def inpaint(
     with joined(sampler.device) as group:
         loaded = load(model, weights=sampler.weights, device=group.device)
         picture = pictures.open_image(image).convert("L" if loaded.shape[0] == 1 else "RGB")
-        own = pictures.fit_for(loaded.shape, loaded.recipe.crop, picture.size)
-        fit = pictures.fit_of(loaded.shape[1:], crop) if crop is not None else own
+        if crop is None:
+            fit = pictures.fit_for(loaded.shape, loaded.recipe.crop, picture.size)
+        else:
+            fit = pictures.fit_of(loaded.shape[1:], crop)
         original = pictures.fitted(picture, str(image), fit)
         known = mask_of(mask, fit, picture.size, seed=sampler.seed)
         if group.main:

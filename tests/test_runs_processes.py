@@ -214,3 +214,19 @@ def test_a_loss_that_is_not_finite_in_one_process_stops_all(recipe: Recipe, tmp_
     for rank in range(2):
         assert f"scorefield, process {rank}: the loss or its gradient is not finite at step 4" in said[rank]
     assert checkpoint.load(tmp_path / "run").step == 2
+
+
+def test_a_process_that_fails_in_a_group_ends_with_its_own_status(tmp_path: Path) -> None:
+    """Not by what the group's threads do when Python takes them down: here, for certain, an abort."""
+    failing = (
+        "import atexit, os, torch.distributed as dist\n"
+        "from scorefield import cli\n"
+        "def fail(*args, **kwargs):\n"
+        f"    dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
+        "    raise ValueError('odd input')\n"
+        "cli.app.cli = fail\n"
+        "atexit.register(os.abort)\n"
+        "cli.main(['info'])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", failing], env=ENVIRONMENT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (2, "scorefield: odd input")

@@ -27,7 +27,19 @@ from scorefield.cli.app import app, say
 def main(argv: list[str] | None = None) -> None:
     """Run the command line: exit status 0 on success, 2 on a wrong call, 130 or 143 where a signal
     has stopped a run, 1 on any other failure."""
-    argv = sys.argv[1:] if argv is None else argv
+    try:
+        _run(sys.argv[1:] if argv is None else argv)
+    except SystemExit as end:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            raise
+        # the group of processes is still up, as after any error, and when Python takes down its threads they may abort
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else bool(end.code))
+
+
+def _run(argv: list[str]) -> None:
     if argv == ["--version"]:
         from scorefield import __version__
 

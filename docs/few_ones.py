@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scorefield import Score, annealed_langevin, data, geometric, last
-from scorefield.experiments.digits import judge
+from scorefield.evaluation.digits import judge
 from scorefield.images import to_bytes, to_float
 
 

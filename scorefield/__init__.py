@@ -7,7 +7,7 @@ from scorefield.version import __version__
 
 if TYPE_CHECKING:
     from scorefield import distributions, networks, noise, objectives
-    from scorefield.checkpoint import Model, load
+    from scorefield.models.checkpoint import Model, load
     from scorefield.constraints import known_pixels
     from scorefield.distributions import GaussianMixture
     from scorefield.noise import SampleNoise, geometric

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
-from scorefield import kernels
+from scorefield.acceleration import kernels
 from scorefield.score import expand, same_shape
 
 RandnLike = Callable[[Tensor], Tensor]
@@ -119,7 +119,7 @@ class SampleNoise:
         """Noise for step number `step` of a training run: place k of its batch depends on (seed, step, k) alone."""
         noise = cls([0])
         if kernels.usable(torch.empty(0, device=device)):
-            from scorefield.kernels import philox as fused
+            from scorefield.acceleration.kernels import philox as fused
 
             noise._key = fused.keys(seed, step, places, device)
             return noise
@@ -163,7 +163,7 @@ class SampleNoise:
         self._check(x)
         if x.dtype == torch.float64 or self._draws > _MASK or not kernels.usable(x):
             return None
-        from scorefield.kernels import philox as fused
+        from scorefield.acceleration.kernels import philox as fused
 
         self._draws += 1
         drawn = fused.noise(self._key, self._draws - 1, x.shape, normal=normal).to(x.dtype)

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from scorefield.cli import main
-from scorefield.experiments.digits import share_error
-from scorefield.recipes import RECIPES
+from scorefield.evaluation.digits import share_error
+from scorefield.models.recipes import RECIPES
 
 PICTURES = {
     "samples": ["samples.png", "samples_denoised.png"],

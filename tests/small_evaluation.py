@@ -11,7 +11,7 @@ import pytest
 import torch
 from small_network import Small
 
-from scorefield import inception
+from scorefield.evaluation import inception
 from scorefield.data.images import Pixels
 from scorefield.distributed import Group
 

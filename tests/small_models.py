@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from scorefield.checkpoint import save_model
-from scorefield.recipes import Recipe, network_of
+from scorefield.models.checkpoint import save_model
+from scorefield.models.recipes import Recipe, network_of
 
 RECIPE = Recipe(width=4, levels=3, sigma_max=0.5, ema=0.9, sample_steps=2, data="/home/somebody/photos")
 

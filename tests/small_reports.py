@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from small_network import Small
 
-from scorefield import inception
+from scorefield.evaluation import inception
 from scorefield.cli import main
 from scorefield.data.images import Pixels
 from scorefield.evaluation import pool
-from scorefield.generate import generate
+from scorefield.models.generate import generate
 from scorefield.samplers import State
 
 N = 30

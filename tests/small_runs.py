@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from scorefield import checkpoint
-from scorefield.recipes import Recipe
+from scorefield.models import checkpoint
+from scorefield.models.recipes import Recipe
 
 
 @pytest.fixture

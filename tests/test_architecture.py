@@ -99,7 +99,7 @@ def test_models_train_and_sample_where_only_torch_numpy_safetensors_and_rich_are
     code = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys(['PIL', 'tyro', 'matplotlib', 'wandb', 'tensorboard', 'scipy']))\n"
-        "import scorefield, scorefield.runs, scorefield.generate, scorefield.released, scorefield.checkpoint\n"
+        "import scorefield, scorefield.training, scorefield.models.generate, scorefield.models.released, scorefield.models.checkpoint\n"
         "from scorefield import *\n"
         "missing = set(scorefield.__all__) - set(globals())\n"
         "assert not missing, missing\n"

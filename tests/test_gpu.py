@@ -14,17 +14,18 @@ import torch
 from gpu import GPU, rel
 from gpu import without_tf32 as without_tf32
 
-from scorefield import checkpoint, data
+from scorefield import data
+from scorefield.models import checkpoint
 from scorefield.distributed import Group, joined
 from scorefield.evaluation import measured
-from scorefield.experiments import fig1
-from scorefield.generate import generate
-from scorefield.inception import load_inception
+from scorefield.paper import fig1
+from scorefield.models.generate import generate
+from scorefield.evaluation.inception import load_inception
 from scorefield.metrics import Statistics, frechet_distance
 from scorefield.networks import RefineNet
 from scorefield.noise import SampleNoise, geometric
-from scorefield.recipes import Recipe, network_of
-from scorefield.runs import train
+from scorefield.models.recipes import Recipe, network_of
+from scorefield.training import train
 from scorefield.samplers import last
 
 pytestmark = GPU

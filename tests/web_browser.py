@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scorefield import shipped
-from scorefield.checkpoint import save_model
+from scorefield.models import pretrained as shipped
+from scorefield.models.checkpoint import save_model
 from scorefield.images import grid, save_png
-from scorefield.recipes import Recipe, network_of
+from scorefield.models.recipes import Recipe, network_of
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
 pytest.importorskip("starlette", reason="needs the web extra (pip install 'scorefield[web]')")

@@ -17,11 +17,11 @@ import pytest
 import torch
 from PIL import Image
 
-from scorefield import shipped
-from scorefield.checkpoint import save_model
+from scorefield.models import pretrained as shipped
+from scorefield.models.checkpoint import save_model
 from scorefield.distributed import Group
-from scorefield.recipes import Recipe, network_of
-from scorefield.runs import train
+from scorefield.models.recipes import Recipe, network_of
+from scorefield.training import train
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
 from scorefield.web.server import Server, application, bound

@@ -29,7 +29,7 @@ def bench(
         device: auto (a GPU where there is one), cpu, cuda, cuda:1, ...
         json_file: Write the numbers to this file as well.
     """
-    from scorefield.bench import benchmark
+    from scorefield.training.bench import benchmark
     from scorefield.distributed import pick_device
 
     if json_file is not None:

@@ -14,7 +14,7 @@ from scorefield.cli.models import Sampler, how_of, sampled, subject_of
 
 if TYPE_CHECKING:
     from scorefield.data.images import Pixels
-    from scorefield.experiments.digits import Classifier
+    from scorefield.evaluation.digits import Classifier
 
 SHOWN = 100
 """Samples in the picture, at most."""
@@ -47,7 +47,7 @@ def digits(
     from scorefield.distributed import joined
     from scorefield.evaluation import Pool
     from scorefield.evaluation.subjects import rows_of
-    from scorefield.experiments.digits import check_shape, judge, load_classifier
+    from scorefield.evaluation.digits import check_shape, judge, load_classifier
 
     if out is not None and out.suffix != ".png":
         raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.png)")
@@ -97,7 +97,7 @@ def _tell(numbers: dict[str, Any]) -> None:
 
 def _save_digits(out: Path, samples: Pixels, classifier: Classifier) -> None:
     """By digit, the surest first; those that are none come last, with a red frame."""
-    from scorefield.experiments.digits import CONFIDENCE
+    from scorefield.evaluation.digits import CONFIDENCE
     from scorefield.images import grid, save_png, zoom_for
 
     found, confidence = (each.numpy() for each in classifier(samples))
@@ -122,7 +122,7 @@ def train_digits(*, out: Path, seed: int = 0) -> None:
         out: FILE.safetensors for the weights.
         seed: Another seed gives another classifier.
     """
-    from scorefield.experiments.digits import make
+    from scorefield.evaluation.digits import make
     from scorefield.progress import track
 
     check_seed(seed)

@@ -13,7 +13,7 @@ from scorefield.cli.app import app, prepare_file, say, tracker, write_json
 from scorefield.cli.models import Sampler, how_of, sampled, subject_of
 
 if TYPE_CHECKING:
-    from scorefield.checkpoint import Model
+    from scorefield.models.checkpoint import Model
     from scorefield.evaluation import How
 
 
@@ -43,7 +43,7 @@ def evaluate(
     from scorefield.distributed import joined
     from scorefield.evaluation import Pool, held_out_loss, numbers_of
     from scorefield.evaluation.subjects import held_out_images, reference_for, rows_of
-    from scorefield.inception import load_inception
+    from scorefield.evaluation.inception import load_inception
 
     sampler.check(least=0)
     if sampler.n == 1:

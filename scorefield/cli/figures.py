@@ -29,7 +29,7 @@ def demo(*, out: Path = Path("demo"), seed: int = 0) -> None:
         out: Folder for the page, the pictures and their numbers; made if it is missing.
         seed: Another seed gives other samples.
     """
-    from scorefield.experiments.demo import make
+    from scorefield.paper.demo import make
     from scorefield.progress import track
 
     prepare_folder(out, seed)
@@ -82,11 +82,11 @@ def figure(
         seed: Another seed gives other samples and initial weights.
     """
     from scorefield.distributed import pick_device
-    from scorefield.evaluation.image_figures import KINDS, models_for
-    from scorefield.evaluation.image_figures import make as make_of_models
-    from scorefield.experiments import FIGURES
+    from scorefield.paper.image_figures import KINDS, models_for
+    from scorefield.paper.image_figures import make as make_of_models
+    from scorefield.paper import FIGURES
     from scorefield.progress import track
-    from scorefield.shipped import find
+    from scorefield.models.pretrained import find
 
     if (models or data) and name not in (*KINDS, "all"):
         raise ValueError(f"{name} shows no models (--models and --data are for {', '.join(KINDS)})")

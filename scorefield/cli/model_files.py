@@ -22,7 +22,7 @@ def info(model: ModelName, /, *, as_json: Annotated[bool, tyro.conf.arg(name="js
         model: A run folder, a model file, or the name of a shipped model: mnist-small, say.
         as_json: Print it as JSON, with all of the recipe.
     """
-    from scorefield.checkpoint import load
+    from scorefield.models.checkpoint import load
 
     loaded = load(model)
     parameters = sum(p.numel() for p in loaded.network.parameters())
@@ -64,7 +64,7 @@ def export_(
         weights: The raw weights, their moving average, or both. None: the average where the model has it.
         precision: In which to store the weights. Models compute in float32 whatever this is.
     """
-    from scorefield.export import export
+    from scorefield.models.export import export
 
     if out.suffix != ".safetensors":
         raise ValueError(f"models are .safetensors files; got --out {out} (name it FILE.safetensors)")
@@ -98,9 +98,9 @@ def import_(
         sigma_max: The largest noise level, which the file does not tell either.
         sigma_min: The smallest.
     """
-    from scorefield.checkpoint import save_model
-    from scorefield.recipes import Recipe
-    from scorefield.released import from_released
+    from scorefield.models.checkpoint import save_model
+    from scorefield.models.recipes import Recipe
+    from scorefield.models.released import from_released
 
     if not checkpoint.is_file():
         what = "is a folder, not a checkpoint" if checkpoint.is_dir() else "does not exist"

@@ -15,7 +15,7 @@ from scorefield.cli.app import ModelName, app, check_seed, prepare_file, prepare
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from scorefield.checkpoint import Model
+    from scorefield.models.checkpoint import Model
     from scorefield.distributed import Group
     from scorefield.evaluation import How, Rows
     from scorefield.progress import Track
@@ -67,7 +67,7 @@ def subject_of(what: str, sampler: Sampler, group: Group) -> Model | None:
     mnist is the data set, and model:mnist the model: that is told.
     """
     from scorefield.evaluation.subjects import model_of
-    from scorefield.shipped import PREFIX, shipped_models
+    from scorefield.models.pretrained import PREFIX, shipped_models
 
     model = model_of(what, weights=sampler.weights, device=group.device)
     if model is None:
@@ -128,7 +128,7 @@ def sample(
         out: FILE.png for a grid, FILE.gif for the annealing as an animation, FILE.npy for the bytes (N, H, W, C), or a
             folder for one PNG each.
     """
-    from scorefield.checkpoint import load
+    from scorefield.models.checkpoint import load
     from scorefield.distributed import joined
     from scorefield.images import FRAMES, save_folder, save_images
 
@@ -157,8 +157,8 @@ def _batches(
     model: Model, sampler: Sampler, group: Group, *, frames: int = 1, known: tuple[Tensor, Tensor] | None = None
 ) -> Iterator[tuple[range, np.ndarray]]:
     """This process's part of the images, batch by batch: their numbers, and bytes (N, frames, H, W, C)."""
-    from scorefield.fast import for_sampling
-    from scorefield.generate import drawn_batches
+    from scorefield.acceleration.fast import for_sampling
+    from scorefield.models.generate import drawn_batches
 
     mine, how = group.share(sampler.n), how_of(sampler, model)
     note_if_short(how, model, group)
@@ -223,11 +223,11 @@ def inpaint(
             shipped celeba had its faces cropped before: --crop 140 does the same to CelebA's own).
         out: FILE.png for the picture, FILE.npy for the completions' bytes (N, H, W, C).
     """
-    from scorefield.checkpoint import load
+    from scorefield.models.checkpoint import load
     from scorefield.data import pictures
     from scorefield.distributed import joined
     from scorefield.images import save_completions, to_float
-    from scorefield.masks import mask_of
+    from scorefield.data.masks import mask_of
 
     sampler.check()
     if out.suffix.lower() not in (".png", ".npy"):

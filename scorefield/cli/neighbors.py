@@ -47,7 +47,7 @@ def neighbors(
     from scorefield.evaluation import Embed, in_pixels
     from scorefield.evaluation.copies import COLUMNS, check_neighbors, neighbors_of, save_neighbors
     from scorefield.evaluation.subjects import rows_of, training_images
-    from scorefield.inception import load_inception
+    from scorefield.evaluation.inception import load_inception
     from scorefield.metrics import memorisation
 
     if out.suffix != ".png":

@@ -18,7 +18,7 @@ from scorefield.cli.app import ModelName, app, prepare_folder, say, tracker, wri
 from scorefield.cli.models import Sampler, how_of, note_if_short
 
 if TYPE_CHECKING:
-    from scorefield.checkpoint import Model
+    from scorefield.models.checkpoint import Model
     from scorefield.distributed import Group
     from scorefield.evaluation.report import Work
 
@@ -62,7 +62,7 @@ def report(
         run: The run folder with the model's losses. Default: the one that the model lies in, if any.
         parts: What to report on; the numbers take longest.
     """
-    from scorefield.checkpoint import load
+    from scorefield.models.checkpoint import load
     from scorefield.distributed import joined
     from scorefield.evaluation import Pool, at_once
     from scorefield.evaluation.report import Work
@@ -109,7 +109,7 @@ def _here(group: Group) -> dict[str, Any]:
 
 def _training(model: str, run: Path | None, subject: Model) -> dict[str, Any] | None:
     """The run's losses; None for a model file without a run."""
-    from scorefield.runs.history import history, run_of
+    from scorefield.training.history import history, run_of
 
     place = run or run_of(Path(model))
     return history(place, subject) if place is not None else None

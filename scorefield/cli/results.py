@@ -30,7 +30,7 @@ def results(
         folder: The folder that holds the reports' folders.
         out: The page, FILE.md. Default: beside the folder, with its name.
     """
-    from scorefield.experiments.results import make_page, missing_pictures
+    from scorefield.paper.results import make_page, missing_pictures
 
     whole = folder.resolve()
     out = out or (folder.parent if folder.name == whole.name else whole.parent) / f"{whole.name}.md"

@@ -37,11 +37,11 @@ def select(
         run: The run's folder.
         data: The images to compare with. Default: what the run was trained on.
     """
-    from scorefield.checkpoint import load, model_files
+    from scorefield.models.checkpoint import load, model_files
     from scorefield.distributed import joined
     from scorefield.evaluation import Pool, measured
     from scorefield.evaluation.subjects import reference_for
-    from scorefield.inception import load_inception
+    from scorefield.evaluation.inception import load_inception
     from scorefield.metrics import frechet_distance
 
     if run.is_file():
@@ -104,7 +104,7 @@ def link(name: Path, target: Path) -> None:
 
 
 def _draw(path: Path, table: list[dict[str, Any]], best: dict[str, Any], title: str) -> None:
-    from scorefield.experiments.output import new_figure
+    from scorefield.paper.output import new_figure
     from scorefield.files import new_file
 
     figure = new_figure(6, 4)

@@ -13,10 +13,10 @@ import tyro
 from scorefield import data
 from scorefield.cli.app import say
 from scorefield.distributed import joined
-from scorefield.logs import tensorboard_log, wandb_log
+from scorefield.training.logs import tensorboard_log, wandb_log
 from scorefield.progress import track
-from scorefield.recipes import RECIPES, Recipe
-from scorefield.runs import saved_recipe, train
+from scorefield.models.recipes import RECIPES, Recipe
+from scorefield.training import saved_recipe, train
 
 
 @dataclass(frozen=True)

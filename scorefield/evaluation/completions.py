@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scorefield.checkpoint import Model
+from scorefield.models.checkpoint import Model
 from scorefield.data.images import Pixels
 from scorefield.data.pictures import Fit
 from scorefield.evaluation.pool import How
-from scorefield.fast import for_sampling
-from scorefield.generate import generate
+from scorefield.acceleration.fast import for_sampling
+from scorefield.models.generate import generate
 from scorefield.images import beside, grid, to_bytes, to_float
-from scorefield.masks import mask_of
+from scorefield.data.masks import mask_of
 from scorefield.noise import sample_seeds
 from scorefield.progress import Track, silent
 from scorefield.samplers import State

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from scorefield.data.images import Pixels
 from scorefield.distributed import Group
-from scorefield.inception import AT_ONCE
+from scorefield.evaluation.inception import AT_ONCE
 from scorefield.metrics import ClassScore, Statistics
 from scorefield.progress import Track, silent
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from scorefield.checkpoint import Model
+from scorefield.models.checkpoint import Model
 from scorefield.data import Images
 from scorefield.data.named import name_alone
 from scorefield.distributed import Group
 from scorefield.evaluation.features import Extractor, Measured, Rows, measured
 from scorefield.evaluation.reference import Reference
-from scorefield.inception import PORT, URL
+from scorefield.evaluation.inception import PORT, URL
 from scorefield.metrics import frechet_distance, kernel_distance, precision_recall
 from scorefield.progress import Track, silent
-from scorefield.training import measure
+from scorefield.training.steps import measure
 
 PLACE = "$SCOREFIELD_DATA/inception"
 """Of Inception's weights, for people on any machine."""

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from scorefield import kernels
-from scorefield.checkpoint import Model
+from scorefield.acceleration import kernels
+from scorefield.models.checkpoint import Model
 from scorefield.data import folder_of
 from scorefield.data.images import Pixels
 from scorefield.distributed import Group
-from scorefield.fast import for_sampling
-from scorefield.generate import generate
+from scorefield.acceleration.fast import for_sampling
+from scorefield.models.generate import generate
 from scorefield.images import save_npy, to_bytes
 from scorefield.noise import sample_seeds
 from scorefield.progress import Track, silent

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scorefield import checkpoint
+from scorefield.models import checkpoint
 from scorefield.data import Images, folder_of
 from scorefield.data.named import name_alone
 from scorefield.distributed import Group

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from scorefield import inception
-from scorefield.checkpoint import Model
+from scorefield.evaluation import inception
+from scorefield.models.checkpoint import Model
 from scorefield.data import Images
 from scorefield.data.images import Pixels
 from scorefield.data.named import name_alone
@@ -25,10 +25,10 @@ from scorefield.evaluation.reference import Reference, is_statistics_file, kept_
 from scorefield.evaluation.robustness import robustness
 from scorefield.evaluation.search import Embed, in_pixels
 from scorefield.evaluation.subjects import held_out_images, reference_for, training_images, whole_test_split
-from scorefield.experiments.digits import judge
-from scorefield.export import published
-from scorefield.fast import for_sampling
-from scorefield.generate import generate, kept_steps, start_of
+from scorefield.evaluation.digits import judge
+from scorefield.models.export import published
+from scorefield.acceleration.fast import for_sampling
+from scorefield.models.generate import generate, kept_steps, start_of
 from scorefield.images import grid, save_png, to_bytes, zoom_for
 from scorefield.metrics import memorisation
 from scorefield.noise import sample_seeds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from scorefield.checkpoint import Model
+from scorefield.models.checkpoint import Model
 from scorefield.distributed import Group
 from scorefield.evaluation.features import Extractor
 from scorefield.evaluation.numbers import numbers_of

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from scorefield.data.images import Pixels
 from scorefield.evaluation.features import Rows
-from scorefield.inception import AT_ONCE
+from scorefield.evaluation.inception import AT_ONCE
 from scorefield.metrics import Neighbors, nearest
 from scorefield.progress import Track, silent
 

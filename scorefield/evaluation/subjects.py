@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from scorefield import data
-from scorefield.checkpoint import Model, Weights, load
+from scorefield.models.checkpoint import Model, Weights, load
 from scorefield.data import Images
 from scorefield.data.images import Pixels
 from scorefield.data.named import SETS
@@ -22,8 +22,8 @@ from scorefield.distributed import Group
 from scorefield.evaluation.features import Extractor, Rows, places_of
 from scorefield.evaluation.reference import Reference, is_statistics_file, reference_of, statistics_file
 from scorefield.progress import Track, silent
-from scorefield.runs.train import data_of
-from scorefield.shipped import PREFIX, listed, shipped_models
+from scorefield.training.run import data_of
+from scorefield.models.pretrained import PREFIX, listed, shipped_models
 
 HELD_OUT = 1000
 """Images of a test split that the objective and the memorisation report use, at most."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from scorefield.data import pictures
 from scorefield.images import completion_row, grid, png, save_completions, save_gif, save_images, zoom_for
-from scorefield.masks import NAMES, mask_of
+from scorefield.data.masks import NAMES, mask_of
 from scorefield.web import monitor, playground, sampling
 from scorefield.web.events import Events
 from scorefield.web.jobs import Job, QueueFullError, Worker

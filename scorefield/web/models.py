@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from scorefield.checkpoint import Model, load, model_files, recipe_from_json
+from scorefield.models.checkpoint import Model, load, model_files, recipe_from_json
 from scorefield.data.named import name_alone
 from scorefield.distributed import pick_device
-from scorefield.experiments.demo import DIGIT
-from scorefield.fast import for_sampling
-from scorefield.recipes import Recipe
+from scorefield.paper.demo import DIGIT
+from scorefield.acceleration.fast import for_sampling
+from scorefield.models.recipes import Recipe
 from scorefield.score import Score
-from scorefield.shipped import find, shipped_models
+from scorefield.models.pretrained import find, shipped_models
 
 _EXAMPLES = Path(__file__).parent / "examples"
 DIGITS = {"9": DIGIT} | {file.stem: file for file in sorted(_EXAMPLES.glob("*.png"))}

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from scorefield.checkpoint import model_files
-from scorefield.export import published
-from scorefield.runs.folder import saved_recipe
-from scorefield.runs.history import thinned
+from scorefield.models.checkpoint import model_files
+from scorefield.models.export import published
+from scorefield.training.folder import saved_recipe
+from scorefield.training.history import thinned
 
 ROWS = 300
 """Of each log, at most."""

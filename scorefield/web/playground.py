@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scorefield.distributions import GaussianMixture
-from scorefield.experiments.fig3 import Settings
-from scorefield.experiments.output import EXTENT, HEAVY, LIGHT, WEIGHTS, grid
-from scorefield.generate import kept_steps
+from scorefield.paper.fig3 import Settings
+from scorefield.paper.output import EXTENT, HEAVY, LIGHT, WEIGHTS, grid
+from scorefield.models.generate import kept_steps
 from scorefield.noise import SampleNoise, geometric, sample_seeds
 from scorefield.samplers import State, annealed_langevin, langevin, unstable
 from scorefield.web.jobs import Job, Update

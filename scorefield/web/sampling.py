@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from scorefield.generate import generate, kept_steps, start_of
+from scorefield.models.generate import generate, kept_steps, start_of
 from scorefield.images import to_bytes, to_float
 from scorefield.noise import sample_seeds
 from scorefield.samplers import unstable

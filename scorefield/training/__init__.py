@@ -1,0 +1,13 @@
+"""Training runs in folders: resumed exactly, stopped cleanly, logged, and never overwritten.
+
+RUN/recipe.json                              what the run computes
+RUN/log.csv, held_out.csv                    losses, in total and by level (1 is the largest sigma)
+RUN/checkpoints/model-STEP.safetensors       weights, and all that is needed to use them
+RUN/checkpoints/optimizer-STEP.safetensors   the rest of what resuming needs, of the last two checkpoints
+RUN/samples/STEP.png                         samples at each checkpoint
+"""
+
+from scorefield.training.folder import saved_recipe
+from scorefield.training.run import train
+
+__all__ = ["saved_recipe", "train"]

@@ -1,0 +1,227 @@
+"""train, sample, inpaint, info and import from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from odd_images import failure
+from odd_images import run as run
+from PIL import Image
+
+from scorefield import load
+from scorefield.models import generate
+from scorefield.cli import main
+from scorefield.data.pictures import Fit
+from scorefield.models.released import from_released
+
+RELEASED = Path(__file__).parent / "released"
+
+
+def test_33_by_47_grey_images_from_end_to_end(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["sample", str(run), "-n", "3", "--out", str(tmp_path / "grid.png")])
+    assert capsys.readouterr().out.strip() == str(tmp_path / "grid.png")
+    with Image.open(tmp_path / "grid.png") as picture:
+        assert picture.mode == "L"
+        zoom = picture.width // (2 * 49 + 2)
+        assert picture.size == (zoom * (2 * 49 + 2), zoom * (2 * 35 + 2))
+    main(["info", str(run), "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["shape"], facts["step"], facts["weights"]) == ([1, 33, 47], 2, ["raw", "ema"])
+    main(["info", str(run)])
+    told = capsys.readouterr().out
+    for words in ("1 × 33 × 47", "2, sigma 1 ... 0.01", "raw and ema", "scorefield sample", "2 steps of 4"):
+        assert words in told
+
+
+def test_the_same_seed_gives_the_same_images_for_any_batch_size(run: Path, tmp_path: Path) -> None:
+    images = {}
+    for size in (1, 2, 5):
+        main(["sample", str(run), "-n", "5", "--batch-size", str(size), "--out", str(tmp_path / f"{size}.npy")])
+        images[size] = np.load(tmp_path / f"{size}.npy").astype(int)
+    assert images[5].shape == (5, 33, 47, 1)
+    assert np.abs(images[1] - images[5]).max() <= 1
+    assert np.abs(images[2] - images[5]).max() <= 1
+    assert len({image.tobytes() for image in images[5]}) == 5
+    main(["sample", str(run), "-n", "5", "--seed", "1", "--out", str(tmp_path / "other.npy")])
+    assert np.abs(np.load(tmp_path / "other.npy") - images[5]).max() > 10
+
+
+def test_the_same_images_for_two_processes(run: Path, tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "scorefield"]
+    arguments = ["sample", str(run), "-n", "3", "--out", str(tmp_path / "two.npy"), "--device", "cpu"]
+    done = subprocess.run(
+        launch + arguments, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    main(["sample", str(run), "-n", "3", "--out", str(tmp_path / "one.npy")])
+    one, two = (np.load(tmp_path / f"{name}.npy").astype(int) for name in ("one", "two"))
+    assert np.abs(one - two).max() <= 1
+
+
+def test_a_folder_a_gif_and_the_options(run: Path, tmp_path: Path) -> None:
+    main(["sample", str(run), "-n", "2", "--out", str(tmp_path / "each")])
+    assert sorted(p.name for p in (tmp_path / "each").iterdir()) == ["00000.png", "00001.png"]
+    with Image.open(tmp_path / "each" / "00000.png") as picture:
+        assert picture.size == (47, 33)
+    main(["sample", str(run), "-n", "2", "--out", str(tmp_path / "short.gif")])
+    with Image.open(tmp_path / "short.gif") as picture:
+        assert picture.n_frames == 4
+    main(["sample", str(run), "-n", "2", "--steps", "50", "--out", str(tmp_path / "a.gif")])
+    with Image.open(tmp_path / "a.gif") as picture:
+        assert 50 <= picture.n_frames <= 60  # of 100 states
+    for option in (["--denoise"], ["--weights", "raw"], ["--step-size", "1e-4"], ["--steps", "3"]):
+        main(["sample", str(run), "-n", "2", *option, "--out", str(tmp_path / "b.npy")])
+        main(["sample", str(run), "-n", "2", "--out", str(tmp_path / "c.npy")])
+        assert not np.array_equal(np.load(tmp_path / "b.npy"), np.load(tmp_path / "c.npy")), option
+
+
+@pytest.mark.parametrize("mask", ["left", "right", "top", "bottom", "center", "random", "file"])
+def test_inpainting_keeps_what_is_known(mask: str, run: Path, tmp_path: Path) -> None:
+    """Known pixels agree with the image to within the last level's noise, 0.01; the rest does not."""
+    original = np.random.default_rng(1).integers(0, 256, (33, 47), dtype=np.uint8)
+    Image.fromarray(original).save(tmp_path / "image.png")
+    known = np.ones((33, 47), bool)
+    if mask == "file":
+        known[5:20, 10:30] = False
+        Image.fromarray(np.where(known, 255, 0).astype(np.uint8)).save(tmp_path / "mask.png")
+        mask = str(tmp_path / "mask.png")
+    else:
+        from scorefield.data.masks import mask_of
+
+        known = mask_of(mask, Fit(size=(33, 47))).numpy()
+        hidden = {"left": known[:, 23:].all(), "right": known[:, :24].all(), "top": known[16:].all()}
+        assert hidden.get(mask, True)
+    assert 0.2 < known.mean() < 0.9
+    main(["inpaint", str(run), "--image", str(tmp_path / "image.png"), "--mask", mask, "-n", "2",
+          "--out", str(tmp_path / "out.npy")])  # fmt: skip
+    completions = np.load(tmp_path / "out.npy")[..., 0].astype(int)
+    assert completions.shape == (2, 33, 47)
+    inside = (original > 15) & (original < 240) & known
+    error = (completions - original)[:, inside]
+    assert abs(error.std() / 2.55 - 1) < 0.2
+    assert np.abs(completions - original)[:, ~known].mean() > 20
+    assert not np.array_equal(completions[0][~known], completions[1][~known])
+
+
+def test_the_picture_of_an_inpainting(run: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (300, 200), "red").save(tmp_path / "image.jpg")
+    main(["inpaint", str(run), "--image", str(tmp_path / "image.jpg"), "-n", "3", "--out", str(tmp_path / "row.png")])
+    with Image.open(tmp_path / "row.png") as picture:
+        pixels = np.asarray(picture)
+    zoom = pixels.shape[0] // 37
+    pixels = pixels[::zoom, ::zoom]
+    assert pixels.shape == (37, 5 * 49 + 2)  # occluded, three completions, original
+    assert (pixels[2:35, 2 : 2 + 23] == 128).all()
+    assert np.array_equal(pixels[2:35, 2 + 23 : 2 + 47], pixels[2:35, 2 + 4 * 49 + 23 : 2 + 4 * 49 + 47])
+
+
+def test_a_released_checkpoint_becomes_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["import", str(RELEASED / "tiny_gray28.pth"), "--out", str(tmp_path / "gray.safetensors")])
+    main(["info", str(tmp_path / "gray.safetensors"), "--json"])
+    facts = json.loads(capsys.readouterr().out.split("\n", 1)[1])
+    assert (facts["shape"], len(facts["sigmas"]), facts["weights"]) == ([1, 28, 28], 10, ["raw"])
+    x, sigma = torch.rand(2, 1, 28, 28), torch.tensor(1.0)
+    released = from_released(RELEASED / "tiny_gray28.pth", sigma_max=1.0, sigma_min=0.01)
+    torch.testing.assert_close(load(tmp_path / "gray.safetensors").score(x, sigma), released(x, sigma))
+    code, said = failure(capsys, "import", RELEASED / "tiny_gray28.pth", "--out", tmp_path / "gray.safetensors")
+    assert (code, "exists already" in said) == (2, True)
+
+
+def test_an_image_is_cropped_as_the_training_images_were(run: Path, tmp_path: Path) -> None:
+    """A model of the middle 16 × 16 of larger images sees the middle of the image to complete, and of its mask."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "large.npy", rng.integers(0, 256, (6, 40, 30), dtype=np.uint8))
+    options = "--crop 16 --image-size 16 --width 2 --levels 2 --steps 1 --batch-size 4 --held-out 0 --previews 0"
+    train = ["train", "tiny", "--data", str(tmp_path / "large.npy"), "--out", str(tmp_path / "run")]
+    os.environ["SCOREFIELD_DATA"] = str(tmp_path / "data")
+    try:
+        main([*train, *options.split(), "--sample-steps", "1"])
+    finally:
+        del os.environ["SCOREFIELD_DATA"]
+    pixels = rng.integers(0, 256, (40, 30), dtype=np.uint8)
+    hidden = np.full((40, 30), 255, np.uint8)
+    hidden[12 : 12 + 4] = 0  # the first four rows of the middle
+    Image.fromarray(pixels).save(tmp_path / "large.png")
+    Image.fromarray(pixels[12:28, 7:23]).save(tmp_path / "middle.png")
+    Image.fromarray(hidden).save(tmp_path / "mask.png")
+    for name in ("large.png", "middle.png"):
+        out = tmp_path / "out.PNG"
+        mask = str(tmp_path / "mask.png") if name == "large.png" else "top"
+        main(["inpaint", str(tmp_path / "run"), "--image", str(tmp_path / name), "--mask", mask, "-n", "1",
+              "--out", str(out)])  # fmt: skip
+        with Image.open(out) as opened:
+            picture = np.asarray(opened)
+        zoom = picture.shape[0] // 20
+        small = picture[::zoom, ::zoom]
+        assert np.array_equal(small[2:18, 38:54], pixels[12:28, 7:23])
+        first = 4 if name == "large.png" else 8
+        assert (small[2 : 2 + first, 2:18] == 128).all()
+        assert np.array_equal(small[2 + first : 18, 2:18], pixels[12 + first : 28, 7:23])
+
+
+def test_the_middle_of_an_image_on_demand(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--crop 50 completes the middle 50 × 50, as if that were the image; what is odd about an image is said."""
+    pixels = np.random.default_rng(0).integers(0, 256, (70, 60), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "large.png")
+    Image.fromarray(pixels[10:60, 5:55]).save(tmp_path / "middle.png")
+    made = {}
+    for name, options in {"large": ["--crop", "50"], "middle": []}.items():
+        out = tmp_path / f"{name}.npy"
+        main(["inpaint", str(run), "--image", str(tmp_path / f"{name}.png"), "-n", "1", "--out", str(out), *options])
+        made[name] = np.load(out)
+    assert np.array_equal(made["large"], made["middle"])
+    assert "note" not in capsys.readouterr().err
+    Image.new("L", (9, 9)).save(tmp_path / "black.png")
+    main(["inpaint", str(run), "--image", str(tmp_path / "large.png"), "--mask", str(tmp_path / "black.png"),
+          "--crop", "20", "-n", "1", "--out", str(tmp_path / "out.png")])  # fmt: skip
+    said = capsys.readouterr().err
+    assert "20 × 20, and is enlarged to the model's 33 × 47" in said
+    assert "hides the whole image" in said
+
+
+def test_help_shows_a_recipes_own_values(capsys: pytest.CaptureFixture[str]) -> None:
+    for recipe, values in {
+        "cifar10": ("--width INT", "(default: 128)", "--flip, --no-flip", "(default: 200000)", "(default: 5000)"),
+        "mnist-baseline": ("(default: 64)", "progression. (default: 1)", "level. (default: 1000)"),
+    }.items():
+        with pytest.raises(SystemExit) as exit_:
+            main(["train", recipe, "--help"])
+        assert exit_.value.code == 0
+        told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        for value in values:
+            assert value in told
+
+
+def test_what_was_sampled_into_a_folder_before_an_interrupt_is_there(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["sample", str(run), "-n", "5", "--batch-size", "2", "--steps", "1", "--out", str(tmp_path / "all")])
+    whole, began = generate.generate, []
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        began.append(1)
+        if len(began) == 3:
+            raise KeyboardInterrupt
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(generate, "generate", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        main(["sample", str(run), "-n", "5", "--batch-size", "2", "--steps", "1", "--out", str(tmp_path / "some")])
+    assert stopped.value.code == 130
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == [f"{k:05d}.png" for k in range(5)]
+    assert sorted(path.name for path in (tmp_path / "some").iterdir()) == [f"{k:05d}.png" for k in range(4)]
+    for path in (tmp_path / "some").iterdir():
+        assert path.read_bytes() == (tmp_path / "all" / path.name).read_bytes()
+
+
+def test_a_model_is_printed_without_its_layers(run: Path) -> None:
+    assert "RefineNet" not in repr(load(run))
+    assert "step=2" in repr(load(run))

@@ -1,0 +1,126 @@
+"""The toy figures, and what they must show."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from scorefield import distributed
+from scorefield.cli import main
+from scorefield.evaluation import image_figures
+from scorefield.paper import FIGURES, fig2, fig3
+from scorefield.paper.output import Result
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fig3_langevin_loses_the_weights_and_annealing_keeps_them(seed: int) -> None:
+    samples = fig3.draw_samples(fig3.Settings(), seed=seed)
+    share = {method: fig3.heavy_fraction(x) for method, x in samples.items()}
+    assert all(x.shape == (1280, 2) for x in samples.values())
+    assert abs(share["exact"] - 0.80) <= 0.03
+    assert abs(share["langevin"] - 0.50) <= 0.06
+    assert abs(share["annealed"] - 0.78) <= 0.03
+
+
+def test_fig3_samples_have_the_width_of_the_modes() -> None:
+    """Both methods end at unit variance inside a mode, up to the discretisation's 1/(1 − 0.1/4)."""
+    for method, x in fig3.draw_samples(fig3.Settings(), seed=0).items():
+        heavy = x[x.sum(1) > 0]
+        expected = 1.0 if method == "exact" else 1 / (1 - 0.1 / 4)
+        assert abs(heavy.var(0).mean() / expected - 1) < 4.5 / len(heavy) ** 0.5
+
+
+def test_fig2_errors_of_the_truth_are_zero_and_of_silence_one() -> None:
+    assert fig2.relative_errors(partial(fig2.DATA.score, sigma=0.0)) == fig2.Errors(near=0.0, far=0.0)
+    assert fig2.relative_errors(torch.zeros_like) == fig2.Errors(near=1.0, far=1.0)
+
+
+def test_fig2_training_is_reproducible_and_leaves_the_global_random_state_alone() -> None:
+    before = torch.get_rng_state()
+    one, two, other = (fig2.train(fig2.Settings(iterations=5), seed=seed)[0] for seed in (0, 0, 1))
+    assert torch.equal(before, torch.get_rng_state())
+    for a, b, c in zip(one.parameters(), two.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert not torch.equal(a, c)
+
+
+@pytest.mark.parametrize("name", ["fig2", "fig3"])
+def test_quick_figures_are_a_picture_and_its_numbers(name: str, tmp_path: Path) -> None:
+    result = FIGURES[name](tmp_path / "new" / "folder", quick=True)
+    assert result.picture == tmp_path / "new" / "folder" / f"{name}.png"
+    assert sorted(p.name for p in result.picture.parent.iterdir()) == [f"{name}.json", f"{name}.png"]
+    numbers = json.loads(result.picture.with_suffix(".json").read_text())
+    assert numbers == json.loads(json.dumps(result.numbers))
+    pixels = np.asarray(Image.open(result.picture).convert("RGB"))
+    assert pixels.shape[1] >= 1000
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
+    if name == "fig2":  # even so short a training shows the point
+        assert numbers["relative_error_near"] < 0.3
+        assert numbers["far_over_near"] > 2
+
+
+def test_the_settings_are_the_papers() -> None:
+    """Appendix B.1."""
+    assert asdict(fig2.Settings()) == {
+        "iterations": 10_000,
+        "batch_size": 128,
+        "learning_rate": 1e-3,
+        "width": 128,
+        "layers": 3,
+    }
+    assert asdict(fig3.Settings()) == {
+        "samples": 1280,
+        "step_size": 0.1,
+        "langevin_steps": 1000,
+        "annealed_steps": 100,
+        "levels": 10,
+        "sigma_max": 20.0,
+        "sigma_min": 1.0,
+    }
+    network = fig2.train(fig2.Settings(iterations=1))[0]
+    shapes = [tuple(p.shape) for p in network.parameters()]
+    assert shapes == [(128, 2), (128,), (128, 128), (128,), (2, 128), (2,)]
+
+
+def test_fig2_the_score_is_learned_near_the_modes_and_not_far_from_them(tmp_path: Path) -> None:
+    numbers = FIGURES["fig2"](tmp_path).numbers
+    assert numbers["settings"]["iterations"] == 10_000
+    assert numbers["relative_error_near"] < 0.2
+    assert numbers["relative_error_far"] > 3 * numbers["relative_error_near"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_all_figures_are_those_that_can_be_made(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pretend(name: str, out: Path, **_: object) -> Result:
+        return Result(out / f"{name}.png", {})
+
+    for name in FIGURES:
+        monkeypatch.setitem(FIGURES, name, partial(pretend, name))
+    monkeypatch.setattr(image_figures, "make", pretend)
+    monkeypatch.setattr(image_figures, "shipped_models", lambda: {"mnist-small": Path(), "cifar10": Path()})
+    monkeypatch.setattr(distributed, "pick_device", lambda _: torch.device(device))
+    main(["figure", "all", "--out", str(tmp_path)])
+    told = capsys.readouterr()
+    made = ["fig3", "fig2", "fig4"] if device == "cpu" else ["fig3", "fig2", "fig1", "fig4", "fig5", "fig6", "table1"]
+    assert [Path(line).stem for line in told.out.split()] == made
+    assert ("left out: fig1, fig5, fig6, table1 (they take long without a GPU" in told.err) == (device == "cpu")
+
+
+def test_figures_of_models_show_those_in_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_figures, "shipped_models", lambda: dict.fromkeys(["mnist-small", "cifar10"], Path()))
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert image_figures.models_for("fig5", gpu) == ["mnist-small", "cifar10"]
+    assert image_figures.models_for("fig6", gpu) == image_figures.models_for("table1", gpu) == ["cifar10"]
+    assert image_figures.models_for("fig4", cpu) == ["mnist-small"]
+    assert image_figures.models_for("fig6", cpu) == []
+    monkeypatch.setattr(image_figures, "shipped_models", lambda: dict.fromkeys(["mnist-small", "mnist"], Path()))
+    assert image_figures.models_for("fig5", gpu) == ["mnist"]

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from scorefield import GaussianMixture, SampleNoise, Score, State, annealed_langevin, denoised, from_energy, known_pixels, langevin, last
+from scorefield.networks import MLP
+
+SIGMAS = [2.0, 1.0, 0.5]
+
+
+def ones(x: Tensor, sigma: Tensor) -> Tensor:
+    return torch.ones_like(x)
+
+
+# ---------------------------------------------------------------- the updates themselves
+
+
+@given(shape=st.lists(st.integers(1, 4), min_size=1, max_size=4), step_size=st.floats(1e-6, 1), seed=st.integers(0, 99))
+def test_without_noise_a_step_is_exactly_x_plus_half_alpha_s(shape: list[int], step_size: float, seed: int) -> None:
+    torch.manual_seed(seed)
+    mixture = GaussianMixture(torch.randn(2, *shape[1:] or [1]), 1.0, [1, 4])
+    x = torch.randn(shape[0], *shape[1:] or [1])
+    (state,) = langevin(mixture.score, x, 0.6, step_size=step_size, steps=1, randn_like=torch.zeros_like)
+    assert torch.equal(state.x, x + step_size / 2 * mixture.score(x, torch.tensor(0.6)))
+
+
+def test_without_score_a_step_is_exactly_the_noise() -> None:
+    x = torch.randn(3, 2)
+    states = langevin(lambda x, sigma: torch.zeros_like(x), x, 1.0, step_size=0.25, steps=4, randn_like=torch.ones_like)
+    assert torch.equal(last(states), x + 4 * 0.5)
+
+
+def test_annealing_scales_the_step_with_the_square_of_sigma() -> None:
+    """With s = 1 and no noise, T steps at each level move x by T/2 Σ αᵢ, αᵢ = ε (σᵢ/σ_L)² = ε (16, 4, 1)."""
+    x = torch.zeros(2, 3)
+    states = list(annealed_langevin(ones, x, SIGMAS, step_size=0.5, steps=2, randn_like=torch.zeros_like))
+    assert [(s.x[0, 0].item(), s.sigma.item(), s.step) for s in states] == [
+        (4.0, 2.0, 1),
+        (8.0, 2.0, 2),
+        (9.0, 1.0, 3),
+        (10.0, 1.0, 4),
+        (10.25, 0.5, 5),
+        (10.5, 0.5, 6),
+    ]
+
+
+def test_the_score_is_asked_at_the_sigma_of_each_level() -> None:
+    asked = []
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        asked.append(sigma.item())
+        return -x
+
+    last(annealed_langevin(score, torch.zeros(1, 2), SIGMAS, step_size=0.01, steps=2))
+    assert asked == [2.0, 2.0, 1.0, 1.0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("sampler", ["langevin", "annealed"])
+def test_a_final_denoising_step_on_request(sampler: str) -> None:
+    mixture, x = GaussianMixture([[0.0], [2.0]], 0.1, [1, 4]), torch.randn(5, 1)
+
+    def states(denoise: bool) -> list[State]:
+        randn_like = SampleNoise(range(5)).randn_like
+        if sampler == "langevin":
+            run = langevin(mixture.score, x, 0.5, step_size=0.01, steps=3, randn_like=randn_like, denoise=denoise)
+        else:
+            run = annealed_langevin(
+                mixture.score, x, SIGMAS, step_size=0.01, steps=3, randn_like=randn_like, denoise=denoise
+            )
+        return list(run)
+
+    plain, finished = states(denoise=False), states(denoise=True)
+    assert len(finished) == len(plain) + 1
+    assert torch.equal(finished[-2].x, plain[-1].x)
+    assert torch.equal(finished[-1].x, denoised(mixture.score, plain[-1].x, 0.5))
+    assert (finished[-1].sigma.item(), finished[-1].step) == (0.0, plain[-1].step + 1)
+
+
+# ---------------------------------------------------------------- the laws they sample
+
+
+@pytest.mark.parametrize(("v", "alpha"), [(1.0, 0.1), (1.0, 1.0), (0.25, 0.4)])
+def test_stationary_variance_of_langevin_dynamics(v: float, alpha: float) -> None:
+    """On N(0, v):  x ← (1 − α/2v) x + √α z  settles at variance v/(1 − α/(4v))."""
+    n = 40_000
+    gaussian = GaussianMixture([[0.0]], math.sqrt(v), [1.0])
+    steps = math.ceil(10 / -math.log(abs(1 - alpha / (2 * v)))) if alpha != 2 * v else 1
+    x = last(langevin(gaussian.score, 3 * torch.randn(n, 1), 0.0, step_size=alpha, steps=steps)).double()
+    expected = v / (1 - alpha / (4 * v))
+    assert abs(x.var() / expected - 1) < 4.5 * math.sqrt(2 / n)
+    assert abs(x.mean()) < 4.5 * math.sqrt(expected / n)
+
+
+def test_the_variance_of_annealed_langevin_dynamics_at_every_step() -> None:
+    """On N(0, v) the variance follows V ← (1 − αᵢ/2(v + σᵢ²))² V + αᵢ, level after level."""
+    n, v, epsilon, variance = 40_000, 0.3, 0.05, 4.0
+    gaussian = GaussianMixture([[0.0]], math.sqrt(v), [1.0])
+    x = 2 * torch.randn(n, 1)
+    for state in annealed_langevin(gaussian.score, x, SIGMAS, step_size=epsilon, steps=5):
+        sigma = state.sigma.item()
+        alpha = epsilon * (sigma / 0.5) ** 2
+        variance = (1 - alpha / 2 / (v + sigma**2)) ** 2 * variance + alpha
+        assert abs(state.x.double().var() / variance - 1) < 4.5 * math.sqrt(2 / n)
+
+
+def test_langevin_dynamics_samples_an_energy() -> None:
+    """Uniform start, E = ½(x − 1)²/v: mean 1 and variance v/(1 − α/(4v))."""
+    v, alpha, n = 0.5, 0.1, 20_000
+    score = from_energy(lambda x, sigma: (x - 1).square().sum(1) / (2 * v))
+    x = last(langevin(score, torch.rand(n, 1), 0.0, step_size=alpha, steps=100)).double()
+    expected = v / (1 - alpha / (4 * v))
+    assert abs(x.mean() - 1) < 4.5 * math.sqrt(expected / n)
+    assert abs(x.var() / expected - 1) < 4.5 * math.sqrt(2 / n)
+
+
+def test_a_sigma_for_each_sample() -> None:
+    """Row by row what each σ gives alone, with noise, known entries and the final denoising."""
+    mixture = GaussianMixture([[-1.0, 0.0], [1.0, 2.0]], 0.3, [1, 3])
+    sigma, x, y = torch.tensor([0.4, 0.8, 1.6]), torch.randn(3, 2), torch.full((3, 2), 0.25)
+
+    def run(rows: slice) -> list[Tensor]:
+        noise = SampleNoise(range(3)[rows])
+        known = known_pixels(y[rows], torch.tensor([1, 0]), randn_like=noise.randn_like)
+        states = langevin(
+            mixture.score,
+            x[rows],
+            sigma[rows],
+            step_size=0.1,
+            steps=3,
+            constraint=known,
+            randn_like=noise.randn_like,
+            denoise=True,
+        )
+        return [state.x for state in states]
+
+    together = run(slice(0, 3))
+    for k in range(3):
+        for whole, alone in zip(together, run(slice(k, k + 1)), strict=True):
+            torch.testing.assert_close(whole[k], alone[0])
+
+
+# ---------------------------------------------------------------- how they behave as generators
+
+
+def test_nothing_is_computed_before_it_is_asked_for() -> None:
+    calls = []
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        calls.append(1)
+        return -x
+
+    states = langevin(score, torch.zeros(1, 2), 1.0, step_size=0.1, steps=1000)
+    assert len(calls) == 0
+    next(states)
+    next(states)
+    assert len(calls) == 2
+
+
+def test_the_callers_gradients_stay_on_while_a_sampler_runs() -> None:
+    network, x = MLP(width=4), torch.zeros(1, 2)
+    for state in langevin(network, x, 1.0, step_size=0.1, steps=2):
+        assert torch.is_grad_enabled()
+        assert not state.x.requires_grad
+
+
+def test_states_do_not_change_after_they_were_yielded() -> None:
+    start = torch.zeros(1, 2)
+    states = list(langevin(ones, start, 1.0, step_size=2.0, steps=3, randn_like=torch.zeros_like))
+    assert [s.x[0, 0].item() for s in states] == [1.0, 2.0, 3.0]
+    assert torch.equal(start, torch.zeros(1, 2))
+
+
+def test_x_keeps_its_precision_whatever_the_scores_is() -> None:
+    def in_type(kind: torch.dtype) -> Score:
+        return lambda x, sigma: -x.to(kind)
+
+    for kind in (torch.bfloat16, torch.float64):
+        x = last(langevin(in_type(kind), torch.ones(2, 2), 1.0, step_size=0.1, steps=2))
+        assert x.dtype == torch.float32
+
+
+def test_last_of_nothing_is_an_error() -> None:
+    states = langevin(ones, torch.zeros(1, 2), 1.0, step_size=0.1, steps=2)
+    last(states)
+    with pytest.raises(ValueError, match="used up"):
+        last(states)
+
+
+@given(cuts=st.lists(st.integers(1, 7), max_size=3, unique=True))
+def test_a_seed_gives_the_same_sample_in_any_batch(cuts: list[int]) -> None:
+    """Annealed, with known pixels, over images: eight samples at once, and in batches of any sizes."""
+    means = torch.randn(3, 2, 3, 3, generator=torch.Generator().manual_seed(0))
+    mixture = GaussianMixture(means, 0.3, [1, 2, 3])
+
+    def samples(seeds: range) -> Tensor:
+        noise = SampleNoise(seeds)
+        x = noise.rand_like(torch.empty(len(seeds), 2, 3, 3))
+        known = known_pixels(torch.full_like(x, 0.5), torch.eye(3), randn_like=noise.randn_like)
+        return last(
+            annealed_langevin(
+                mixture.score, x, SIGMAS, step_size=0.05, steps=4, constraint=known, randn_like=noise.randn_like
+            )
+        )
+
+    edges = [0, *sorted(cuts), 8]
+    parts = [samples(range(a, b)) for a, b in pairwise(edges)]
+    torch.testing.assert_close(torch.cat(parts), samples(range(8)), rtol=1e-5, atol=1e-5)

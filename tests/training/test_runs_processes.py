@@ -1,0 +1,232 @@
+"""Training runs as processes: killed, told to stop, and two together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import assert_same, final, rows
+from small_runs import recipe as recipe
+
+from scorefield.models import checkpoint
+from scorefield.cli import main
+from scorefield.models.recipes import Recipe
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def command(recipe: Recipe, out: Path, *more: str, processes: int = 1) -> list[str]:
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    options = {
+        "data": recipe.data,
+        "image-size": "None",
+        "width": recipe.width,
+        "levels": recipe.levels,
+        "held-out": recipe.held_out,
+        "steps": recipe.steps,
+        "batch-size": recipe.batch_size,
+        "ema": recipe.ema,
+        "micro-batch": 0,
+        "checkpoint-every": recipe.checkpoint_every,
+        "log-every": 1,
+        "previews": 0,
+        "out": out,
+    }
+    flags = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    return [sys.executable, *launch, "-m", "scorefield", "train", "tiny", *flags, *more]
+
+
+def wait_for_step(log: Path, step: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if log.exists() and len(log.read_text().splitlines()) > step:
+            return
+        time.sleep(0.02)
+    raise AssertionError(process.communicate()[1])
+
+
+# ---------------------------------------------------------------- alone
+
+
+def test_kill_9_and_resume(recipe: Recipe, tmp_path: Path) -> None:
+    """Killed twice, and the end is that of a run nothing happened to."""
+    recipe = replace(recipe, steps=60, checkpoint_every=7)
+    for resume, step in (([], 11), (["--resume"], 38)):  # between two checkpoints; when exactly, the machine decides
+        process = subprocess.Popen(
+            command(recipe, tmp_path / "killed", *resume), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+        )
+        wait_for_step(tmp_path / "killed" / "log.csv", step, process)
+        process.kill()
+        process.communicate()
+    subprocess.run(command(recipe, tmp_path / "killed", "--resume"), env=ENVIRONMENT, check=True, capture_output=True)
+    subprocess.run(command(recipe, tmp_path / "whole"), env=ENVIRONMENT, check=True, capture_output=True)
+    assert_same(final(tmp_path / "whole", 60), final(tmp_path / "killed", 60))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_save_first(number: signal.Signals, recipe: Recipe, tmp_path: Path) -> None:
+    recipe = replace(recipe, steps=10**6, checkpoint_every=10**6)
+    process = subprocess.Popen(
+        command(recipe, tmp_path / "run"), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_step(tmp_path / "run" / "log.csv", 5, process)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, stderr  # as shells have it: a script can tell it from a finished run
+    step = checkpoint.load(tmp_path / "run").step
+    assert step >= 5
+    assert f"stopped at step {step} of 1000000: got {number.name} (go on with --resume)" in stderr
+    assert stdout.strip().endswith(f"model-{step:08d}.safetensors")
+
+
+def test_a_run_out_of_its_minutes_has_not_failed(
+    recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(command(recipe, tmp_path / "run", "--minutes", "1e-6")[3:])
+    told = capsys.readouterr()
+    assert told.out.strip().endswith("model-00000001.safetensors")
+    assert "stopped at step 1 of 6: time is up after 1e-06 min (go on with --resume)" in told.err
+
+
+# ---------------------------------------------------------------- two together
+
+
+def pair(recipe: Recipe, out: Path, *more: str, before: str = "") -> list[subprocess.Popen[str]]:
+    """Two processes that train together, as two machines of one process each; `before`: code to run first."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = command(recipe, out, *more)[3:]
+    code = f"{before}\nfrom scorefield.cli import main\nmain({arguments!r})"
+    together = {**ENVIRONMENT, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env={**together, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+
+@pytest.mark.parametrize("objective", ["denoising", "sliced"])
+def test_two_processes_compute_what_one_does(objective: str, recipe: Recipe, tmp_path: Path) -> None:
+    """Joined batches: the losses agree, and so do Adam's means of the gradients, but for rounding."""
+    recipe = replace(recipe, steps=2, ema=0.0)
+    more = ["--objective", objective, "--clip", "0"]
+    subprocess.run(command(recipe, tmp_path / "one", *more), env=ENVIRONMENT, check=True, capture_output=True)
+    done = subprocess.run(
+        command(recipe, tmp_path / "two", *more, processes=2),
+        env=ENVIRONMENT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("model-00000002.safetensors") == 1
+    one, two = rows(tmp_path / "one" / "log.csv"), rows(tmp_path / "two" / "log.csv")
+    for a, b in zip(one, two, strict=True):
+        for name in ("loss", "loss_1", "loss_2", "loss_3"):
+            assert a[name] == b[name] or float(a[name]) == pytest.approx(float(b[name]), rel=1e-3)
+    alone, joined = (
+        checkpoint.read(tmp_path / name / "checkpoints" / "optimizer-00000002.safetensors")[0]
+        for name in ("one", "two")
+    )
+    means = [torch.cat([v.flatten() for k, v in each.items() if k.endswith("exp_avg")]) for each in (alone, joined)]
+    assert (means[0] - means[1]).norm() < 1e-2 * means[0].norm()
+
+
+def test_two_processes_begin_with_the_same_model(recipe: Recipe, tmp_path: Path) -> None:
+    """Then their losses are those of one process that begins so, and not those of random weights."""
+    recipe = replace(recipe, steps=2)
+    subprocess.run(command(recipe, tmp_path / "first"), env=ENVIRONMENT, check=True, capture_output=True)
+    start = ["--start", str(tmp_path / "first")]
+    subprocess.run(command(recipe, tmp_path / "one", *start), env=ENVIRONMENT, check=True, capture_output=True)
+    for process in pair(recipe, tmp_path / "two", *start):
+        said = process.communicate()[1]
+        assert process.returncode == 0, said
+    logs = [rows(tmp_path / name / "log.csv") for name in ("first", "one", "two")]
+    first, one, two = ([float(row["loss"]) for row in log] for log in logs)
+    assert two == pytest.approx(one, rel=1e-3)
+    assert one[0] != pytest.approx(first[0], rel=1e-3)
+
+
+def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path: Path) -> None:
+    """Only the second is told to stop; both do, at one step and with one status, and the first writes the checkpoint
+    and says so."""
+    recipe = replace(recipe, steps=60, checkpoint_every=100)
+    processes = pair(recipe, tmp_path / "run")
+    wait_for_step(tmp_path / "run" / "log.csv", 5, processes[0])
+    processes[1].send_signal(signal.SIGTERM)
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [143, 143], said
+    step = checkpoint.load(tmp_path / "run").step
+    assert 5 <= step < 60
+    assert f"stopped at step {step} of 60: another process was told to stop (go on with --resume)" in said[0]
+    assert "stopped" not in said[1]
+    for out, more in (("run", ["--resume"]), ("whole", [])):
+        for process in pair(recipe, tmp_path / out, *more):
+            assert process.wait(timeout=60) == 0
+            process.communicate()
+    assert_same(final(tmp_path / "whole", 60), final(tmp_path / "run", 60))
+
+
+def spoiling(loss: str, when: str) -> str:
+    """Python that makes this of the second process's losses then."""
+    return (
+        "import os, scorefield.models.recipes as recipes, scorefield.objectives as objectives\n"
+        "calls = []\n"
+        "def spoil(*args, **kwargs):\n"
+        "    calls.append(1)\n"
+        "    loss = objectives.denoising(*args, **kwargs)\n"
+        f"    return {loss} if os.environ['RANK'] == '1' and {when} else loss\n"
+        "recipes.OBJECTIVES['denoising'] = spoil\n"
+    )
+
+
+def test_a_gradient_that_is_not_finite_in_one_process_is_left_out_by_all(recipe: Recipe, tmp_path: Path) -> None:
+    spoilt = spoiling("loss + (loss - loss.detach()).abs().sqrt()", "len(calls) == 4")
+    recipe = replace(recipe, checkpoint_every=1)
+    processes = pair(recipe, tmp_path / "run", before=spoilt)
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    before, at, after = (final(tmp_path / "run", step)["raw/end.weight"] for step in (3, 4, 5))
+    assert torch.equal(before, at)
+    assert after.isfinite().all()
+    assert not torch.equal(at, after)
+
+
+def test_a_loss_that_is_not_finite_in_one_process_stops_all(recipe: Recipe, tmp_path: Path) -> None:
+    spoilt = spoiling("loss * float('nan')", "len(calls) > 3")
+    processes = pair(recipe, tmp_path / "run", before=spoilt)
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [1, 1], said
+    for rank in range(2):
+        assert f"scorefield, process {rank}: the loss or its gradient is not finite at step 4" in said[rank]
+    assert checkpoint.load(tmp_path / "run").step == 2
+
+
+def test_a_process_that_fails_in_a_group_ends_with_its_own_status(tmp_path: Path) -> None:
+    """Not by what the group's threads do when Python takes them down: here, for certain, an abort."""
+    failing = (
+        "import atexit, os, torch.distributed as dist\n"
+        "from scorefield import cli\n"
+        "def fail(*args, **kwargs):\n"
+        f"    dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
+        "    raise ValueError('odd input')\n"
+        "cli.app.cli = fail\n"
+        "atexit.register(os.abort)\n"
+        "cli.main(['info'])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", failing], env=ENVIRONMENT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (2, "scorefield: odd input")

@@ -1,0 +1,198 @@
+"""The web server's jobs: their queue, who listens to them, and when they are forgotten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from web_live import (
+    SHAPE,
+    Live,
+    client_of,
+    events_in,
+    few,
+    wait_for,
+)
+from web_live import folder as folder
+from web_live import live as live
+
+from scorefield.models.checkpoint import load
+from scorefield.models.generate import drawn
+from scorefield.web import events
+from scorefield.web.jobs import Job
+
+
+def samples(seed: int, n: int, steps: int) -> np.ndarray:
+    model = load("tiny")
+    settings: dict[str, Any] = {"step_size": 1e-5, "steps": steps, "batch_size": 64}
+    return drawn(model.score, model.sigmas, SHAPE, range(n), seed=seed, **settings)[:, -1]
+
+
+# ---------------------------------------------------------------- the queue
+
+
+def test_jobs_wait_in_order_and_their_places_can_be_seen(live: Live) -> None:
+    with live.busy() as running:
+        answers = [live.post("sample", model="tiny", n=1, steps=1) for _ in range(4)]
+        assert [answer.json()["position"] for answer in answers] == [1, 2, 3, 4]
+        jobs = [answer.json()["job"] for answer in answers]
+        assert [live.status(job)["position"] for job in (running.id, *jobs)] == [0, 1, 2, 3, 4]
+        full = live.post("sample", model="tiny", n=1, steps=1)
+        assert full.status_code == 503
+        assert 1 <= int(full.headers["retry-after"]) <= 30
+        assert "4 jobs are waiting already" in full.json()["error"]
+        assert live.post("field", points=2).status_code == 200  # at once, whatever waits
+        cancelled = live.client.delete(f"/api/jobs/{jobs[1]}").json()
+        assert cancelled["state"] == "cancelled"
+        assert [live.status(job)["position"] for job in (jobs[0], *jobs[2:])] == [1, 2, 3]
+        assert live.post("sample", model="tiny", n=1, steps=1).status_code == 202
+        assert live.status(jobs[0])["state"] == "queued"
+        assert live.client.get(f"/api/jobs/{jobs[0]}/grid.png").status_code == 404
+    assert [live.end(job)["state"] for job in jobs] == ["done", "cancelled", "done", "done"]
+
+
+def test_twenty_clients_at_once_are_all_served_and_none_gets_anothers_images(live: Live) -> None:
+    full = 0
+
+    def ask(seed: int) -> np.ndarray:
+        nonlocal full
+        with client_of(live.address) as client:
+            while True:
+                answer = client.post("/api/sample", json={"model": "tiny", "n": 1, "steps": 1, "seed": seed})
+                if answer.status_code == 202:
+                    break
+                assert answer.status_code == 503
+                assert int(answer.headers["retry-after"]) >= 1
+                full += 1
+                time.sleep(0.1)
+            job = answer.json()["job"]
+            with client.stream("GET", f"/api/jobs/{job}/events") as stream:
+                *_, (name, status) = events_in(stream)
+            assert (name, status["state"]) == ("status", "done")
+            assert status["settings"]["seed"] == seed
+            return live.array(job)
+
+    with ThreadPoolExecutor(20) as clients:
+        images = list(clients.map(ask, range(20)))
+    assert full > 0
+    for seed, made in enumerate(images):
+        assert np.array_equal(made, samples(seed, 1, 1))
+    assert len({made.tobytes() for made in images}) == 20
+
+
+def test_two_jobs_do_not_mix(live: Live) -> None:
+    one, two = live.start(n=2, steps=2, seed=1), live.start(n=3, steps=3, seed=2)
+    live.end(two)
+    assert np.array_equal(live.array(one), samples(1, 2, 2))
+    assert np.array_equal(live.array(two), samples(2, 3, 3))
+
+
+# ---------------------------------------------------------------- cancelling
+
+
+def test_a_job_is_cancelled_between_two_steps(live: Live) -> None:
+    job = live.start(n=2, steps=200)
+    wait_for(lambda: live.status(job)["step"] >= 2)
+    status = live.client.delete(f"/api/jobs/{job}").json()
+    assert (status["state"], status["seconds_left"]) == ("cancelled", 0.0)
+    assert live.end(live.start(n=1, steps=1))["state"] == "done"  # the worker is free again
+    after = live.status(job)
+    assert status["step"] <= after["step"] < 400
+    assert live.array(job).shape == (2, 12, 10, 1)  # what there was remains
+    assert live.client.delete(f"/api/jobs/{job}").json() == after
+
+
+@contextmanager
+def listening(live: Live, job: Job) -> Iterator[None]:
+    """Inside, somebody listens to the job."""
+    with live.client.stream("GET", f"/api/jobs/{job.id}/events") as stream:
+        events = events_in(stream)
+        next(events)
+        yield
+        assert next(events)
+
+
+def test_a_closed_page_cancels_its_job(live: Live) -> None:
+    with live.busy() as job:
+        with listening(live, job):
+            assert job.listeners == 1
+        wait_for(lambda: job.ended)
+        assert job.state == "cancelled"
+
+
+def test_a_job_goes_on_while_anyone_listens_or_comes_back(live: Live) -> None:
+    with live.busy() as job:
+        with listening(live, job):
+            with listening(live, job):
+                assert job.listeners == 2
+            time.sleep(0.5)  # longer than the grace
+            assert not job.ended
+        with listening(live, job):
+            time.sleep(0.5)
+            assert not job.ended
+
+
+def test_a_job_that_nobody_listens_to_runs_on(live: Live) -> None:
+    with live.busy() as job:
+        time.sleep(0.5)
+        assert not job.ended
+
+
+def test_looking_at_a_stream_is_not_listening(live: Live) -> None:
+    with live.busy() as job:
+        answer = live.client.head(f"/api/jobs/{job.id}/events")
+        assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
+        time.sleep(0.5)  # longer than the grace
+        assert not job.ended
+
+
+def test_a_stream_with_nothing_to_tell_shows_that_it_lives(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "HEARTBEAT", 0.1)
+    with live.busy():
+        job = live.start(n=1, steps=1)
+        with live.client.stream("GET", f"/api/jobs/{job}/events") as stream:
+            lines = stream.iter_lines()
+            assert [next(line for line in lines if line.startswith(":")) for _ in range(2)] == [": waiting"] * 2
+
+
+# ---------------------------------------------------------------- forgetting
+
+
+def test_old_jobs_are_forgotten(folder: Path) -> None:
+    live = Live(limits=few(jobs=2))
+    try:
+        jobs = [live.start("playground", n=2, steps=2, levels=2, seed=seed) for seed in range(4)]
+        wait_for(lambda: live.client.get(f"/api/jobs/{jobs[1]}").status_code == 404)
+        assert live.end(jobs[-1])["state"] == "done"
+        wait_for(lambda: [live.client.get(f"/api/jobs/{job}").status_code for job in jobs] == [404, 404, 200, 200])
+    finally:
+        live.stop()
+
+
+@pytest.mark.parametrize("changes", [{"job_seconds": 0.3}, {"job_bytes": 100}])
+def test_jobs_are_forgotten_by_age_and_by_size(folder: Path, changes: dict[str, Any]) -> None:
+    live = Live(limits=few(**changes))
+    try:
+        job = live.start("playground", n=20, steps=2, levels=2)
+        live.events(job)
+        live.events(live.start("playground", n=20, steps=2, levels=2))
+        wait_for(lambda: live.client.get(f"/api/jobs/{job}").status_code == 404)
+    finally:
+        live.stop()
+
+
+def test_a_server_that_nobody_asks_forgets_too(folder: Path) -> None:
+    live = Live(limits=few(job_seconds=0.3, idle_seconds=0.1))
+    try:
+        job = live.served.worker.find(live.start("playground", n=2, steps=2, levels=2))
+        assert job is not None
+        wait_for(lambda: job.ended)
+        wait_for(lambda: not live.worker._jobs)
+    finally:
+        live.stop()

@@ -13,84 +13,109 @@ from numpy.typing import NDArray
 
 from scorefield.data.cache import prepared
 from scorefield.data.folders import VERSION
-from scorefield.data.images import Images, Pixels, digest_of
+from scorefield.data.images import Images, Labels, Pixels, digest_of
 from scorefield.data.pictures import Fit, fitted
 from scorefield.progress import Track
 
 Array = NDArray[Any]
 
-KEYS = ("images", "arr_0")
-"""Where the images are looked for in an .npz file of several arrays."""
+MOST_CLASSES = 2**16
+TYPE_FIXES = {
+    "f": "if its values are in [0, 1], without NaN: (array * 255).round().astype(np.uint8)",
+    "b": "array.astype(np.uint8) * 255",
+}
+"""How to convert images of other types, by NumPy's letter for the kind of type."""
 
 
-def array_images(pixels: Pixels, source: str, fit: Fit, *, track: Track[Any]) -> Images:
-    """The images of an array; cropped and resized ones are cached under the digest of those they came from."""
-    images = Images(pixels, source, digest_of(pixels))
+def array_images(
+    pixels: Pixels, source: str, fit: Fit, labels: Labels | None, classes: tuple[str, ...], *, track: Track[Any]
+) -> Images:
+    """The images of an array. Cropped and resized ones are cached under the digest of the original images."""
+    digest = digest_of(pixels)
     if fit == Fit():
-        return images
+        return Images(pixels, source, digest, labels, classes)
 
     def read(k: int) -> Pixels:
         from PIL import Image
 
         row = np.asarray(pixels[k])
-        return fitted(Image.fromarray(row[..., 0] if row.shape[-1] == 1 else row), f"{source}[{k}]", fit)
+        return fitted(Image.fromarray(row[..., 0] if row.shape[-1] == 1 else row), names[k], fit)
 
-    key = hashlib.sha256(repr((VERSION, images.digest, tuple(fit))).encode()).hexdigest()
-    names = [f"{source}[{k}]" for k in range(len(images))]
-    return prepared(key, source, names, map(read, range(len(images))), track=track, what=f"resizing {source}")
+    key = hashlib.sha256(repr((VERSION, digest, tuple(fit))).encode()).hexdigest()
+    names = [f"{source}[{k}]" for k in range(len(pixels))]
+    rows = map(read, range(len(pixels)))
+    return prepared(key, source, names, rows, labels, classes, track=track, what=f"resizing {source}")
 
 
-def read_array(path: Path) -> Pixels:
-    """The images in an .npy file, memory-mapped, or in an .npz file, as (N, H, W, C). Pickles are never opened."""
+def read_array(path: Path) -> tuple[Pixels, Labels | None, tuple[str, ...]]:
+    """Images (N, H, W, C), labels and class names of an .npy file, memory-mapped, or an .npz file. Pickles are never
+    opened."""
     try:
-        array, keys = _opened(path)
+        arrays = _read_arrays(path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
-            f"cannot read {path} as an array: {error} (write it by np.save or np.savez, as uint8)"
+            f"cannot read {path} as an array of images: {error} "
+            "(write uint8 images with np.save(FILE, images) or np.savez(FILE, images=images))"
         ) from error
-    if array is None:
-        raise ValueError(f"{path} holds {', '.join(keys) or 'nothing'} (name the array of images {KEYS[0]!r})")
-    return _checked(array, path)
+    pixels = _checked_images(arrays["images"], path)
+    return pixels, *_checked_labels(arrays.get("labels"), arrays.get("classes"), len(pixels), path)
 
 
-def _opened(path: Path) -> tuple[Array | None, list[str]]:
-    """The array in a file, or in an archive of arrays the one of images, if there is one, and the names of all."""
+def _read_arrays(path: Path) -> dict[str, Array]:
+    """The arrays "images", "labels" and "classes", as far as the file has them. The images may have any name if there
+    is no other array."""
     with path.open("rb") as file:
-        if file.read(2) == b"PK":  # a zip archive
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as arrays:
-                keys = list(arrays)
-                key = keys[0] if len(keys) == 1 else next((key for key in KEYS if key in keys), None)
-                return (None if key is None else arrays[key]), keys
-    return np.load(path, mmap_mode="r", allow_pickle=False), []
+        if file.read(2) != b"PK":  # not a zip archive
+            return {"images": np.load(path, mmap_mode="r", allow_pickle=False)}
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            others = [name for name in arrays if name not in ("labels", "classes")]
+            name = others[0] if len(others) == 1 else next((name for name in ("images", "arr_0") if name in others), "")
+            if not name:
+                raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}, and no array named 'images'")
+            return {"images": arrays[name]} | {name: arrays[name] for name in ("labels", "classes") if name in arrays}
 
 
-def _checked(array: Array, path: Path) -> Pixels:
-    """Arrays of the right type and layout, with a channel axis; every other one is refused with the way to mend it."""
-    wrong = f"images must be uint8 of shape (N, H, W), (N, H, W, 1) or (N, H, W, 3); {path} holds {array.dtype}"
-    wrong += f" of shape {array.shape}"
+def _checked_images(array: Array, path: Path) -> Pixels:
+    """An array of the right type and layout, with a channel axis. Any other is an error that says how to convert it."""
+    channels = array.shape[-1] if array.ndim == 4 else 1
     if array.ndim not in (3, 4):
-        raise ValueError(f"{wrong} (reshape it; for a single image: array[None])")
-    if array.ndim == 4 and array.shape[-1] not in (1, 3):
-        raise ValueError(f"{wrong} ({_layout_cure(array.shape)})")
-    if array.dtype != np.uint8:
-        raise ValueError(f"{wrong} ({_type_cure(array.dtype)})")
-    if not array.size:
-        raise ValueError(f"{wrong}: there is no image in it")
-    return array if array.ndim == 4 else array[..., None]
+        fix = "reshape it; for a single image: array[None]"
+    elif channels not in (1, 3) and array.shape[1] in (1, 3):
+        fix = "put the channels last: array.transpose(0, 2, 3, 1)"
+    elif channels not in (1, 3):
+        fix = "remove the alpha channel: array[..., :3]" if channels == 4 else "keep one channel: array[..., :1]"
+    elif array.dtype != np.uint8:
+        fix = TYPE_FIXES.get(array.dtype.kind, "if its values are in 0 ... 255: array.astype(np.uint8)")
+    elif not array.size:
+        fix = "there is no image in it: save at least one"
+    else:
+        return array if array.ndim == 4 else array[..., None]
+    raise ValueError(
+        f"images must be uint8 of shape (N, H, W), (N, H, W, 1) or (N, H, W, 3); {path} holds {array.dtype} of shape "
+        f"{array.shape} ({fix})"
+    )
 
 
-def _layout_cure(shape: tuple[int, ...]) -> str:
-    if shape[1] in (1, 3):
-        return "put the channels last: array.transpose(0, 2, 3, 1)"
-    if shape[-1] == 4:
-        return "take off the opacity: array[..., :3]"
-    return "keep one channel, array[..., :1], or three"
-
-
-def _type_cure(dtype: np.dtype[Any]) -> str:
-    if dtype.kind == "f":
-        return "if it runs from 0 to 1, without NaN: (array * 255).round().astype(np.uint8)"
-    if dtype.kind == "b":
-        return "array.astype(np.uint8) * 255"
-    return "if it runs from 0 to 255: array.astype(np.uint8)"
+def _checked_labels(
+    labels: Array | None, classes: Array | None, n: int, path: Path
+) -> tuple[Labels | None, tuple[str, ...]]:
+    """Labels as class numbers, and the class names: those given, or else "0", "1", ... up to the largest label."""
+    if labels is None:
+        return None, ()
+    count = MOST_CLASSES if classes is None else classes.size
+    if labels.shape != (n,):
+        fix = "save one label for each image, or leave out the array 'labels'"
+    elif labels.dtype.kind not in "iu":
+        fix = "number the classes: classes, labels = np.unique(labels, return_inverse=True)"
+    elif classes is not None and (classes.ndim != 1 or classes.dtype.kind != "U"):
+        fix = "save the class names as classes=np.array(names), or leave out the array 'classes'"
+    elif labels.min() < 0 or labels.max() >= count:
+        fix = f"they are in {labels.min()} ... {labels.max()}: number the classes from 0, and name all of them"
+    else:
+        names = map(str, range(int(labels.max()) + 1)) if classes is None else classes.tolist()
+        return labels.astype(np.int64), tuple(names)
+    raise ValueError(
+        f"labels must be {n} integers in 0 ... {count - 1}, one for each image; {path} holds {labels.dtype} of shape "
+        f"{labels.shape} ({fix})"
+    )

@@ -11,8 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from scorefield.data.cache import Row, prepared
-from scorefield.data.images import Images
+from scorefield.data.images import Images, Labels
 from scorefield.data.pictures import ENDINGS, Fit, decode, fitted
 from scorefield.data.places import folder_of
 from scorefield.progress import Track
@@ -20,41 +22,41 @@ from scorefield.progress import Track
 T = TypeVar("T")
 
 VERSION = 1
-"""To be raised when the same files come to give other pixels, so that nobody is served the old ones."""
+"""Increase this when the same files give other pixels than before, so that old cache entries are not used."""
 MOST_THREADS, BLOCK = 8, 8
-"""How many threads decode, and how many images one takes at a time."""
+"""How many threads decode, and how many images a thread takes at a time."""
 
 
 def folder_images(folder: Path, source: str, fit: Fit, *, track: Track[Any]) -> Images:
-    """All images in a folder and the folders inside it, sorted by name. Names that begin with a dot are passed over."""
+    """All images in a folder and its subfolders, sorted by name. Names that begin with a dot are ignored."""
     names = _names(folder)
     if not names:
-        raise ValueError(f"{folder} holds no images (looked for {' '.join(ENDINGS)}, also in the folders inside it)")
+        raise ValueError(f"{folder} holds no images (looked for {' '.join(ENDINGS)}, also in its subfolders)")
     return file_images(folder, names, source, fit, track=track)
 
 
 def file_images(folder: Path, names: Sequence[str], source: str, fit: Fit, *, track: Track[Any]) -> Images:
     """These files of a folder, decoded in parallel, once: the result is cached under their names and content, the crop
-    and the size, and found again when the folder has moved or its files were copied."""
+    and the size, and found again when the folder was moved or its files were copied."""
 
     def read(k: int) -> Row:
         try:
             image = decode(folder / names[k])
-        except Exception as error:  # Pillow raises a dozen kinds for damaged files, SyntaxError among them
+        except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
             return f"{type(error).__name__}: {error}"
         return fitted(image, str(folder / names[k]), fit)
 
     key = _content_key(folder, names, fit, track=track)
     rows = _in_order(read, len(names))
-    return prepared(key, source, names, rows, track=track, what=f"decoding {folder}")
+    return prepared(key, source, names, rows, *_labels(names), track=track, what=f"decoding {folder}")
 
 
 def _in_order(read: Callable[[int], T], n: int) -> Iterator[T]:
     """read(0), ..., read(n − 1), computed by threads that are only a little ahead, so that few are in memory at once.
 
-    Threads, since Pillow decodes and resizes outside Python's lock, and a new process would first import torch for
-    seconds. Few threads, since the rest of the work holds the lock; and whole blocks, since small images take no longer
-    than passing them on.
+    Threads, since Pillow decodes and resizes without holding Python's lock, and a new process would import torch for
+    seconds. Few threads, since the rest of the work holds the lock; and whole blocks, since handing a small image over
+    takes as long as decoding it.
     """
     waiting: deque[Future[list[T]]] = deque()
     workers = min(MOST_THREADS, os.cpu_count() or 1)
@@ -68,10 +70,11 @@ def _in_order(read: Callable[[int], T], n: int) -> Iterator[T]:
 
 
 def _names(folder: Path) -> list[str]:
+    """The paths of all image files, relative to the folder, with forward slashes."""
     names, seen = [], set()
     for here, folders, files in os.walk(folder, followlinks=True):
         place = Path(here)
-        if place.resolve() in seen:  # a link back to a folder above would never end
+        if place.resolve() in seen:  # a link to a folder above would never end
             folders.clear()
             continue
         seen.add(place.resolve())
@@ -81,9 +84,18 @@ def _names(folder: Path) -> list[str]:
     return sorted(names)
 
 
+def _labels(names: Sequence[str]) -> tuple[Labels | None, tuple[str, ...]]:
+    """The labels and class names of these files: the first folder in a file's path is its class. There are none unless
+    all files lie in subfolders, and in at least two."""
+    classes, labels = np.unique([name.partition("/")[0] for name in names], return_inverse=True)
+    if len(classes) < 2 or not all("/" in name for name in names):
+        return None, ()
+    return labels.astype(np.int64), tuple(classes.tolist())
+
+
 def _content_key(folder: Path, names: Sequence[str], fit: Fit, *, track: Track[Any]) -> str:
-    """What the cache knows these images by. The files are not read each time to learn it: a note keeps it as long as
-    the folder and the names, sizes and times of last change of its files stay what they are."""
+    """The key of these images in the cache. The files are not read every time to compute it: a note keeps it as long as
+    the folder and the names, sizes and modification times of its files do not change."""
     note = folder_of("keys") / _state_key(folder, names, fit)
     try:
         if len(known := note.read_text()) == 64:
@@ -101,7 +113,7 @@ def _content_key(folder: Path, names: Sequence[str], fit: Fit, *, track: Track[A
     digests = track(_in_order(digest, len(names)), f"reading {folder}", len(names))
     for name, found in zip(names, digests, strict=True):
         key.update(repr((os.fsencode(name), found)).encode())
-    with suppress(OSError):  # without it, or with half of it, the next time only takes longer
+    with suppress(OSError):  # without the note, or with half of it, the next run only takes longer
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(key.hexdigest())
     return key.hexdigest()
@@ -110,12 +122,12 @@ def _content_key(folder: Path, names: Sequence[str], fit: Fit, *, track: Track[A
 def _state_key(folder: Path, names: Sequence[str], fit: Fit) -> str:
     key = hashlib.sha256(repr((VERSION, os.fsencode(folder.resolve()), tuple(fit))).encode())
     for name in names:
-        key.update(repr((os.fsencode(name), *_changed(folder / name))).encode())
+        key.update(repr((os.fsencode(name), *_size_and_time(folder / name))).encode())
     return key.hexdigest()
 
 
-def _changed(path: Path) -> tuple[int, int]:
-    """Size and time of last change; nothing for a link to nowhere, which is found broken later."""
+def _size_and_time(path: Path) -> tuple[int, int]:
+    """Size and modification time of a file; zeros for a dangling link, which is found broken later."""
     try:
         stat = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Masks for inpainting: 1 where the image is known, 0 where it is to be filled in."""
+"""Masks for inpainting: True where the image is known, False where it is hidden and must be filled in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LETTERS = """
 .#..##.#.......#.#..##.
 .#...#..###.###..#...#.
 """
-"""What the mask `text` writes all over the image."""
+"""The pattern of the mask `text`, which is repeated over the image."""
 
 
 def _part(where: str, height: int, width: int, seed: int) -> Tensor:
@@ -42,13 +42,13 @@ def _noise(height: int, width: int, seed: int) -> Tensor:
 
 
 def _blobs(height: int, width: int, seed: int) -> Tensor:
-    """Coarse noise, made smooth: its lower two fifths are hidden."""
+    """Coarse noise, interpolated: its lowest 40 % are hidden."""
     smooth = F.interpolate(_noise(5, 5, seed)[None, None], (height, width), mode="bicubic", align_corners=True)[0, 0]
     return smooth > smooth.quantile(0.4)
 
 
 def _text(height: int, width: int, seed: int) -> Tensor:
-    """The letters fill the image's width, and are repeated over its height."""
+    """The letters fill the width of the image and are repeated over its height."""
     rows = [[character != "#" for character in line] for line in LETTERS.split()]
     letters = torch.tensor(rows).repeat(-(-height * len(rows[0]) // (width * len(rows))), 1)
     scale = len(rows[0]) / width
@@ -63,17 +63,17 @@ SHAPES: dict[str, Callable[[int, int, int], Tensor]] = {
     "blobs": _blobs,
     "text": _text,
 }
-"""(height, width, seed) -> a mask, by name."""
+"""Functions (height, width, seed) -> mask, by name."""
 NAMES = tuple(SHAPES)
 
 
 def mask_of(name: str, fit: pictures.Fit, image_size: tuple[int, int] | None = None, *, seed: int = 0) -> Tensor:
     """A mask (H, W) of the fitted size, by name or from a file.
 
-    left, right, top, bottom: that half is hidden; center: the middle half of height and width; random: every other
-    pixel on average; sparse: nine of ten; blobs: some round patches; text: letters all over the image. A file: black is
-    hidden, white is known; if it has the image's size (width, height), it is fitted as the image itself is, and
-    otherwise only resized.
+    left, right, top, bottom: this half is hidden; center: the middle half of the height and of the width; random: half
+    of the pixels; sparse: nine of ten pixels; blobs: some round patches; text: letters all over the image. In a file,
+    black is hidden and white is known. If it has the size of the image (width, height), it is cropped and resized as
+    the image is, and otherwise only resized.
     """
     assert fit.size is not None
     if name in SHAPES:
@@ -81,10 +81,10 @@ def mask_of(name: str, fit: pictures.Fit, image_size: tuple[int, int] | None = N
     else:
         path = Path(name)
         if not path.is_file():
-            raise FileNotFoundError(f"no mask {name} (a file, or one of {', '.join(NAMES)})")
+            raise FileNotFoundError(f"there is no mask {name} (give an image file, or one of {', '.join(NAMES)})")
         picture = pictures.open_image(path).convert("L")
         pixels = pictures.fitted(picture, name, fit if picture.size == image_size else pictures.Fit(size=fit.size))
         mask = torch.tensor(pixels[..., 0]) > 127
     if mask.all():
-        raise ValueError(f"the mask {name} hides nothing (paint black what is to be filled in)")
+        raise ValueError(f"the mask {name} hides nothing (paint what is to be filled in black)")
     return mask

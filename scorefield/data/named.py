@@ -1,64 +1,77 @@
-"""Data sets known by name, in their official files."""
+"""Data sets known by name, read from their official files.
+
+To add a data set, write its loader and its entry in `SETS`.
+"""
 
 from __future__ import annotations
 
 import gzip
 import io
+import math
 import re
 import struct
 import tarfile
+import warnings
 import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scorefield.data.arrays import array_images
 from scorefield.data.download import NO_NETWORK, check, download
 from scorefield.data.folders import file_images
-from scorefield.data.images import Images, Pixels
+from scorefield.data.images import Images
 from scorefield.data.pictures import Fit
 from scorefield.data.places import folder_of
 from scorefield.files import new_file
 from scorefield.progress import Track
 
-SETS = {"mnist": ("train", "test"), "cifar10": ("train", "test"), "celeba": ("train", "valid", "test")}
-"""Names of the data sets and of their parts."""
+DELETE = "(delete it, and it is downloaded again)"
 
-MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-MNIST_FILES = {"train": "train-images-idx3-ubyte", "test": "t10k-images-idx3-ubyte"}
-MNIST_SHA256 = {
-    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-}
-"""Of the unpacked files."""
-MNIST_MAGIC = 0x00000803
 
-CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-CIFAR10_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
-CIFAR10_FILES = {"train": [f"data_batch_{k}.bin" for k in range(1, 6)], "test": ["test_batch.bin"]}
-CIFAR10_FOLDER = "cifar-10-batches-bin"
-CIFAR10_RECORD = 1 + 3 * 32 * 32
+@dataclass(frozen=True)
+class NamedSet:
+    """A data set that is known by name."""
 
-CELEBA_URL = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
-CELEBA_CROP, CELEBA_SIZE = 140, (32, 32)
-"""As in the paper."""
+    name: str
+    title: str
+    """The name as people write it."""
+    parts: tuple[str, ...]
+    """What may follow the name and a colon. The first part is the default."""
+    load: Callable[[str, Fit, Track[Any]], Images]
+    """(part, crop and size, progress) -> its images with their labels; downloaded first if necessary and allowed."""
+    classes: tuple[str, ...] = ()
+    """The class names, by label; empty if the data set has no labels."""
+    publishable: bool = True
+    """Whether the terms of the data set allow its images to be shown in public."""
+
+
+def named_images(source: str, fit: Fit, *, track: Track[Any]) -> Images:
+    """The images of NAME or NAME:PART."""
+    name, colon, part = source.partition(":")
+    named = SETS[name]
+    if colon and part not in named.parts:
+        raise ValueError(f"{name} has no part {part!r} (choose from {', '.join(named.parts)})")
+    images = named.load(part or named.parts[0], fit, track)
+    return replace(images, name=source, classes=() if images.labels is None else named.classes)
 
 
 def name_alone(source: str) -> str:
-    """The last part of a path; of a folder that is called like a data set, ./NAME, which is not the data set."""
+    """The last part of a path, which tells nothing about the machine. A folder with the name of a data set becomes
+    ./NAME, so that it is not taken for the data set."""
     *before, name = re.split(r"[/\\]", re.sub(r"[/\\]+$", "", source))
     return f"./{name}" if before and name.partition(":")[0] in SETS else name
 
 
-def named_images(name: str, part: str, source: str, fit: Fit, *, track: Track[Any]) -> Images:
-    """A part of a data set, fetched first if it is not on this machine."""
-    if part not in SETS[name]:
-        raise ValueError(f"{name} has no part {part!r} (choose from {', '.join(SETS[name])})")
-    if name == "celeba":
-        return celeba(part, source, fit, track=track)
-    pixels = mnist(part, track=track) if name == "mnist" else cifar10(part, track=track)
-    return array_images(pixels, source, fit, track=track)
+def _download(name: str, url: str, files: str, track: Track[Any]) -> bytes:
+    try:
+        return download(url, track=track)
+    except NO_NETWORK as error:
+        raise _missing(name, files, f"{url} cannot be downloaded: {error}") from error
 
 
 def _missing(name: str, files: str, why: str) -> FileNotFoundError:
@@ -68,89 +81,117 @@ def _missing(name: str, files: str, why: str) -> FileNotFoundError:
     )
 
 
-def mnist(part: str, *, track: Track[Any]) -> Pixels:
-    """(N, 28, 28, 1) from an IDX file."""
-    name = MNIST_FILES[part]
-    return _idx(*mnist_file(name, MNIST_SHA256[name], track=track))
+# ---------------------------------------------------------------- MNIST
+
+MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+MNIST_FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+MNIST_SHA256 = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+"""Checksums of the unpacked files."""
 
 
-def mnist_file(name: str, sha256: str, *, track: Track[Any]) -> tuple[bytes, Path]:
-    """The content of one of MNIST's files, plain or gzipped, fetched first if it is not on this machine; its place."""
+def load_mnist(part: str, fit: Fit, track: Track[Any]) -> Images:
+    """(N, 28, 28, 1) from IDX files. If the label file is missing and cannot be downloaded, there are no labels."""
+    image_file, label_file = MNIST_FILES[part]
+    pixels, labels = _mnist_array(image_file, 3, track)[..., None], None
+    try:
+        labels = _mnist_array(label_file, 1, track).astype(np.int64)
+    except OSError as error:
+        warnings.warn(f"the images of mnist are loaded without their labels: {error}", stacklevel=4)
+    if labels is not None and (len(labels) != len(pixels) or labels.max() > 9):
+        raise ValueError(
+            f"{label_file} in {folder_of('mnist')} should hold {len(pixels)} labels 0 ... 9, one for each image, but "
+            f"has {len(labels)} labels 0 ... {labels.max()} {DELETE}"
+        )
+    return array_images(pixels, f"mnist:{part}", fit, labels, (), track=track)
+
+
+def _mnist_array(name: str, dimensions: int, track: Track[Any]) -> NDArray[np.uint8]:
+    """The array in one of MNIST's files, plain or gzipped, which is downloaded first if it is not on this machine."""
     plain = folder_of("mnist") / name
     packed = plain.with_name(f"{name}.gz")
-    if not plain.is_file() and packed.is_file():
-        try:
-            return gzip.decompress(packed.read_bytes()), packed
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{packed} is damaged: {error} (delete it, and it is downloaded anew)") from error
-    if not plain.is_file():
-        _fetch_mnist(plain, sha256, track=track)
-    return plain.read_bytes(), plain
+    if plain.is_file():
+        return _parse_idx(plain.read_bytes(), plain, dimensions)
+    if not packed.is_file():
+        return _parse_idx(_download_mnist(plain, track), plain, dimensions)
+    if (unpacked := _unpack(packed.read_bytes())) is None:
+        raise ValueError(f"{packed} is damaged: it cannot be unpacked {DELETE}")
+    return _parse_idx(unpacked, packed, dimensions)
 
 
-def _fetch_mnist(plain: Path, sha256: str, *, track: Track[Any]) -> None:
+def _download_mnist(plain: Path, track: Track[Any]) -> bytes:
     url = f"{MNIST_URL}{plain.name}.gz"
-    try:
-        packed = download(url, track=track)
-    except NO_NETWORK as error:
-        files = f"{plain.name} and {plain.name}.gz"
-        raise _missing("mnist", files, f"{url} cannot be downloaded: {error}") from error
-    try:
-        content = gzip.decompress(packed)
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        content = b""  # fails the check
-    check(content, url, "sha256", sha256)
+    packed = _download("mnist", url, f"{plain.name} and {plain.name}.gz", track)
+    content = check(_unpack(packed) or b"", url, "sha256", MNIST_SHA256[plain.name])
     with new_file(plain) as file:
         file.write(content)
+    return content
 
 
-def _idx(content: bytes, path: Path) -> Pixels:
-    """IDX: a magic number (unsigned bytes, three axes), the lengths of the axes, all big-endian, and the bytes."""
-    cure = "(delete it, and it is downloaded anew)"
-    if len(content) < 16:
-        raise ValueError(f"{path} has only {len(content)} bytes {cure}")
-    magic, n, height, width = struct.unpack(">4I", content[:16])
-    if magic != MNIST_MAGIC:
-        raise ValueError(f"{path} is no IDX file of images: it starts with {magic:#x}, not {MNIST_MAGIC:#x} {cure}")
-    if len(content) != 16 + n * height * width or not n * height * width:
-        raise ValueError(f"{path} should hold {n} images of {height}×{width}, but has {len(content)} bytes {cure}")
-    return np.frombuffer(content, np.uint8, offset=16).reshape(n, height, width, 1)
+def _unpack(packed: bytes) -> bytes | None:
+    """The content of a gzip file; None if it is damaged."""
+    try:
+        return gzip.decompress(packed)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        return None
 
 
-def cifar10(part: str, *, track: Track[Any]) -> Pixels:
-    """(N, 32, 32, 3) from the files of the binary version, which may lie in the folder that their archive makes."""
+def _parse_idx(content: bytes, path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """IDX: a magic number (0x800 for unsigned bytes, plus the number of dimensions), the shape, all as big-endian
+    32-bit integers, and the bytes."""
+    header = 4 * (1 + dimensions)
+    magic, *shape = struct.unpack(f">{1 + dimensions}I", content[:header].ljust(header, b"\0"))
+    if magic != 0x800 + dimensions or len(content) != header + math.prod(shape) or not math.prod(shape):
+        raise ValueError(
+            f"{path} is not an IDX file with {dimensions} dimensions: it starts with {magic:#x} (expected "
+            f"{0x800 + dimensions:#x}) and the shape {tuple(shape)}, and has {len(content)} bytes {DELETE}"
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+# ---------------------------------------------------------------- CIFAR-10
+
+CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+CIFAR10_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+CIFAR10_FILES = {"train": [f"data_batch_{k}.bin" for k in range(1, 6)], "test": ["test_batch.bin"]}
+CIFAR10_FOLDER = "cifar-10-batches-bin"
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR10_RECORD = 1 + 3 * 32 * 32
+
+
+def load_cifar10(part: str, fit: Fit, track: Track[Any]) -> Images:
+    """(N, 32, 32, 3) from the files of the binary version, which may be in the folder that their archive unpacks to."""
     wanted, folder = CIFAR10_FILES[part], folder_of("cifar10")
     places = [place for place in (folder, folder / CIFAR10_FOLDER) if all((place / name).is_file() for name in wanted)]
     if not places:
-        _fetch_cifar10(folder, wanted, track=track)
-    records = [_records((places or [folder])[0] / name) for name in wanted]
-    pixels = np.empty((sum(map(len, records)), 32, 32, 3), np.uint8)
-    start = 0
-    for each in records:
-        pixels[start : start + len(each)] = each.transpose(0, 2, 3, 1)
-        start += len(each)
-    return pixels
+        _download_cifar10(folder, wanted, track)
+    records = np.concatenate([_cifar10_records((places or [folder])[0] / name) for name in wanted])
+    pixels = np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    return array_images(pixels, f"cifar10:{part}", fit, records[:, 0].astype(np.int64), (), track=track)
 
 
-def _records(path: Path) -> Pixels:
-    """One file's images, (N, 3, 32, 32): each record is a label and 1024 bytes of red, of green and of blue."""
+def _cifar10_records(path: Path) -> NDArray[np.uint8]:
+    """The records of one file, (N, 3073): a label, then 1024 bytes each of red, green and blue."""
     content = np.fromfile(path, np.uint8)
     whole = len(content) > 0 and len(content) % CIFAR10_RECORD == 0
     if not whole or content[::CIFAR10_RECORD].max() > 9:
         raise ValueError(
-            f"{path} is no file of CIFAR-10's binary version: its {len(content)} bytes are not records of a label, "
-            "0 ... 9, and 3072 bytes (delete it, and it is downloaded anew)"
+            f"{path} is not a file of CIFAR-10's binary version: its {len(content)} bytes are not records of a label "
+            f"0 ... 9 and 3072 bytes {DELETE}"
         )
-    return content.reshape(-1, CIFAR10_RECORD)[:, 1:].reshape(-1, 3, 32, 32)
+    return content.reshape(-1, CIFAR10_RECORD)
 
 
-def _fetch_cifar10(folder: Path, wanted: list[str], *, track: Track[Any]) -> None:
-    """All files of the archive, whichever were asked for; only those known by name are unpacked."""
-    try:
-        packed = download(CIFAR10_URL, track=track)
-    except NO_NETWORK as error:
-        raise _missing("cifar10", ", ".join(wanted), f"{CIFAR10_URL} cannot be downloaded: {error}") from error
-    check(packed, CIFAR10_URL, "md5", CIFAR10_MD5)
+def _download_cifar10(folder: Path, wanted: list[str], track: Track[Any]) -> None:
+    """Download the archive and unpack all parts; only files with known names are unpacked."""
+    packed = check(_download("cifar10", CIFAR10_URL, ", ".join(wanted), track), CIFAR10_URL, "md5", CIFAR10_MD5)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         for name in CIFAR10_FILES["train"] + CIFAR10_FILES["test"]:
             content = archive.extractfile(f"{CIFAR10_FOLDER}/{name}")
@@ -159,21 +200,44 @@ def _fetch_cifar10(folder: Path, wanted: list[str], *, track: Track[Any]) -> Non
                 file.write(content.read())
 
 
-def celeba(part: str, source: str, fit: Fit, *, track: Track[Any]) -> Images:
-    """The aligned and cropped faces, centre-cropped and resized as in the paper, unless told otherwise."""
+# ---------------------------------------------------------------- CelebA
+
+CELEBA_URL = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
+CELEBA_PARTS = ("train", "valid", "test")
+"""By their number in list_eval_partition.txt."""
+CELEBA_CROP, CELEBA_SIZE = 140, (32, 32)
+"""As in the paper."""
+
+
+def load_celeba(part: str, fit: Fit, track: Track[Any]) -> Images:
+    """The aligned and cropped faces; centre-cropped and resized as in the paper, unless `fit` says otherwise."""
     folder = folder_of("celeba")
     faces, partition = folder / "img_align_celeba", folder / "list_eval_partition.txt"
     if not faces.is_dir() or not partition.is_file():
-        why = f"it is not to be downloaded by programs: get both, the first from img_align_celeba.zip, at {CELEBA_URL}"
+        why = f"programs may not download it: get both, the first from img_align_celeba.zip, at {CELEBA_URL}"
         raise _missing("celeba", "img_align_celeba/ and list_eval_partition.txt", why)
-    number = str(SETS["celeba"].index(part))
+    number = str(CELEBA_PARTS.index(part))
     lines = [line.split() for line in partition.read_text(encoding="utf-8").splitlines() if line.strip()]
     names = sorted(line[0] for line in lines if line[1:] == [number])
     if not names:
-        raise ValueError(f"{partition} lists no images of the {part} part, number {number} (download it anew)")
+        raise ValueError(f"{partition} lists no images of the {part} part, number {number} (download it again)")
     if absent := [name for name in names if not (faces / name).is_file()]:
         raise ValueError(
-            f"{len(absent)} of the {len(names)} images of the {part} part are not in {faces}, {absent[0]} for one "
-            "(unpack img_align_celeba.zip anew)"
+            f"{len(absent)} of the {len(names)} images of the {part} part are not in {faces}, for example {absent[0]} "
+            "(unpack img_align_celeba.zip again)"
         )
-    return file_images(faces, names, source, Fit(fit.crop or CELEBA_CROP, fit.size or CELEBA_SIZE), track=track)
+    fit = Fit(fit.crop or CELEBA_CROP, fit.size or CELEBA_SIZE)
+    return file_images(faces, names, f"celeba:{part}", fit, track=track)
+
+
+# ---------------------------------------------------------------- the registry
+
+SETS: Mapping[str, NamedSet] = {
+    each.name: each
+    for each in (
+        NamedSet("mnist", "MNIST", tuple(MNIST_FILES), load_mnist, tuple("0123456789")),
+        NamedSet("cifar10", "CIFAR-10", tuple(CIFAR10_FILES), load_cifar10, CIFAR10_CLASSES),
+        NamedSet("celeba", "CelebA", CELEBA_PARTS, load_celeba, publishable=False),
+    )
+}
+"""The named data sets, by name."""

@@ -1,37 +1,38 @@
-"""One image: from a file of any common kind to grey or RGB of 8 bits, cropped and resized."""
+"""One image: from a file of any common format to 8-bit grey or RGB, cropped and resized."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
 from scorefield.data.images import Pixels
 
-if TYPE_CHECKING:  # Pillow is imported where it is used: arrays can be trained on without it
+if TYPE_CHECKING:  # Pillow is imported where it is used: training on arrays does not need it
     from PIL import Image
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
-"""Of the files in a folder that are taken for images, in small or capital letters."""
+"""Files in a folder with these endings, in lower or upper case, are images."""
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
-"""What such files hold (a GIF is often misnamed). Others stay shut: Pillow would hand some to outside programs."""
+"""What such files may hold (a GIF often has another ending). Pillow would open some other formats with outside
+programs."""
 GREY = ("1", "L", "LA", "La")
 """Pillow's modes without colour, up to 8 bits."""
 
 
 class Fit(NamedTuple):
-    """How images are brought to one size: a centre crop to a square, then a resize to (H, W). None leaves them."""
+    """How images are brought to one size: a centre crop to a square, then a resize to (H, W). None skips the step."""
 
     crop: int | None = None
     size: tuple[int, int] | None = None
 
 
 def fit_for(shape: tuple[int, int, int], crop: int | None, size: tuple[int, int]) -> Fit:
-    """For an image of that width and height and a model of that shape: as its training images were fitted. One that has
-    the model's size already, or that is too small to be cropped, is not cropped."""
+    """How an image of this size (width, height) is fitted to a model of this shape (C, H, W): as its training images
+    were. An image that already has the model's size, or that is too small for the crop, is not cropped."""
     _, height, width = shape
     if crop is not None and (size == (width, height) or crop > min(size)):
         crop = None
@@ -39,7 +40,7 @@ def fit_for(shape: tuple[int, int, int], crop: int | None, size: tuple[int, int]
 
 
 def fit_of(image_size: int | Sequence[int] | None, crop: int | None) -> Fit:
-    """The user's wishes, checked."""
+    """The crop and the size that the user asked for, checked."""
     if crop is not None and crop < 1:
         raise ValueError(f"crop must be positive; got {crop}")
     if image_size is None:
@@ -50,11 +51,14 @@ def fit_of(image_size: int | Sequence[int] | None, crop: int | None) -> Fit:
     return Fit(crop, (size[0], size[1]))
 
 
-def decode(path: Path) -> Image.Image:
-    """The image in a file, of mode L or RGB, the way up that its EXIF orientation says. Of an animation, the first."""
+def decode(file: Path | BinaryIO, *, check_size: Callable[[tuple[int, int]], None] | None = None) -> Image.Image:
+    """The image in a file, in mode L if it is grey and RGB otherwise, rotated as its EXIF orientation says. Of an
+    animation, the first frame. `check_size` is called with (width, height) before the pixels are decoded."""
     from PIL import Image, ImageOps
 
-    with Image.open(path, formats=FORMATS) as image:
+    with Image.open(file, formats=FORMATS) as image:
+        if check_size is not None:
+            check_size(image.size)
         return flat(ImageOps.exif_transpose(image))
 
 
@@ -63,15 +67,15 @@ def open_image(path: Path) -> Image.Image:
     if path.is_dir():
         raise ValueError(f"{path} is a folder (name one image in it)")
     if not path.is_file():
-        raise FileNotFoundError(f"no image {path}")
+        raise FileNotFoundError(f"there is no image {path}")
     try:
         return decode(path)
-    except Exception as error:  # Pillow raises a dozen kinds for damaged files, SyntaxError among them
+    except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
         raise ValueError(f"{path} is no image that can be read ({type(error).__name__}: {error})") from error
 
 
 def flat(image: Image.Image) -> Image.Image:
-    """Any image as L, if it is grey, or else RGB. What is transparent shows white."""
+    """Any image in mode L if it is grey, and RGB otherwise, in front of a white background."""
     if image.mode.startswith("I"):
         return _eight_bits(image)
     grey = image.mode in GREY
@@ -93,7 +97,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _over_white(image: Image.Image) -> Image.Image:
-    """LA or RGBA in front of white:  round((a·c + (255 − a)·255) / 255)."""
+    """LA or RGBA in front of white: round((a·c + (255 − a)·255) / 255)."""
     from PIL import Image
 
     opaque = image.mode.removesuffix("A")
@@ -103,13 +107,13 @@ def _over_white(image: Image.Image) -> Image.Image:
 
 
 def _without_colour(image: Image.Image) -> Image.Image:
-    """RGB as L, if all its pixels are grey: programs that shrink PNGs turn grey images into ones with a palette."""
+    """RGB as L if all its pixels are grey: programs that shrink PNG files give grey images a palette."""
     red, green, blue = (np.asarray(channel) for channel in image.split())
     return image.getchannel("R") if np.array_equal(red, green) and np.array_equal(green, blue) else image
 
 
 def fitted(image: Image.Image, name: str, fit: Fit) -> Pixels:
-    """The pixels of an image of mode L or RGB, (H, W, C), after crop and resize. `name` is for the error message."""
+    """The pixels (H, W, C) of an image in mode L or RGB, cropped and resized. `name` is for the error message."""
     if fit.crop is not None:
         image = _cropped(image, name, fit.crop)
     if fit.size is not None:
@@ -122,17 +126,17 @@ def _cropped(image: Image.Image, name: str, side: int) -> Image.Image:
     if side > min(image.size):
         raise ValueError(
             f"cannot crop {side}×{side} out of {name}, which is {image.height}×{image.width} "
-            f"(crop at most {min(image.size)}, leave out the smaller images, or --crop None if they are cropped)"
+            f"(crop at most {min(image.size)}, remove the smaller images, or use --crop None if they are cropped)"
         )
     left, top = (image.width - side) // 2, (image.height - side) // 2
     return image.crop((left, top, left + side, top + side))
 
 
 def _resized(image: Image.Image, height: int, width: int) -> Image.Image:
-    """The largest centred part of that aspect ratio, resized by Pillow's antialiased triangle filter.
+    """The largest centred part with this aspect ratio, resized with Pillow's antialiased triangle filter.
 
-    The released code of the paper resizes CelebA by this filter. Its weights are positive, so it adds no halos at edges
-    as LANCZOS and BICUBIC do. The part begins at a whole pixel: an image that needs no scaling is not blurred.
+    The paper's released code resizes CelebA with this filter. Its weights are positive, so it adds no halos at edges as
+    LANCZOS and BICUBIC do. The part begins at a whole pixel, so that an image that needs no scaling is not blurred.
     """
     from PIL import Image
 

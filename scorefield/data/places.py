@@ -1,34 +1,27 @@
-"""Where data lie on this machine."""
+"""Where data is stored on this machine."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 
 def folder_of(name: str) -> Path:
-    """Where a named data set, the FID network or the cache lives: $SCOREFIELD_DATA/name, or in the user's cache."""
-    if named := os.environ.get("SCOREFIELD_DATA"):
-        return _checked(Path(named).expanduser()) / name
-    return _user_cache() / "scorefield" / name
+    """The folder of a named data set, the FID network or a cache: $SCOREFIELD_DATA/name, or in the user's cache."""
+    if value := os.environ.get("SCOREFIELD_DATA"):
+        return _checked(Path(value).expanduser()) / name
+    from platformdirs import user_cache_path  # not needed where SCOREFIELD_DATA is set
+
+    return user_cache_path("scorefield", appauthor=False, opinion=False) / name
 
 
 def _checked(root: Path) -> Path:
-    """A folder that is there, or can be made in one that is: more than its last part missing is a slip of the pen."""
+    """A folder that exists, or that can be created in one that exists: otherwise the variable is probably mistyped."""
     if root.is_file():
-        raise ValueError(f"SCOREFIELD_DATA is {root}, a file (name a folder)")
-    if not os.path.isdir(root.parent):  # noqa: PTH112 (False where one may not look, too)
+        raise ValueError(f"SCOREFIELD_DATA is {root}, a file (set it to a folder)")
+    if not os.path.isdir(root.parent):  # noqa: PTH112 (also False if the folder above cannot be searched)
         raise ValueError(
             f"SCOREFIELD_DATA is {root}, but there is no folder {root.parent.absolute()} "
-            "(correct the variable, or make that folder first)"
+            "(correct the variable, or create that folder first)"
         )
     return root
-
-
-def _user_cache() -> Path:
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

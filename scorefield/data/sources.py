@@ -14,7 +14,7 @@ from scorefield.progress import Track, silent
 
 
 def exists(source: str) -> bool:
-    """Whether there is something of that name: a named set, or a path, to whatever."""
+    """Whether this is the name of a data set or the path of any file or folder."""
     return source.partition(":")[0] in SETS or Path(source).expanduser().exists()
 
 
@@ -25,23 +25,24 @@ def load(
     crop: int | None = None,
     track: Track[Any] = silent,
 ) -> Images:
-    """The images of a source: a named set (`cifar10`, `cifar10:test`), a folder of images, an .npy or .npz file.
+    """The images of a source, with their labels if it has any: a named data set (`cifar10`, `cifar10:test`), a folder
+    of images (one subfolder for each class gives labels), an .npy or .npz file (with `images` and `labels`).
 
-    `crop` cuts a centred square of that side out of each image; `image_size`, one number or (H, W), then resizes it,
-    after it was cropped to that aspect ratio. A folder is decoded once and its images kept in the cache.
+    `crop` cuts a centred square with this side out of each image. Then `image_size`, one number or (H, W), cuts it to
+    that aspect ratio and resizes it. A folder is decoded once; its images are kept in the cache.
     """
     fit = fit_of(image_size, crop)
-    name, colon, part = source.partition(":")
-    if name in SETS:
-        return named_images(name, part if colon else "train", source, fit, track=track)
+    if source.partition(":")[0] in SETS:
+        return named_images(source, fit, track=track)
     path = Path(source).expanduser()
     if source and path.is_dir():
         return folder_images(path, source, fit, track=track)
     if path.suffix.lower() in (".npy", ".npz") and path.is_file():
-        return array_images(read_array(path), source, fit, track=track)
+        pixels, labels, classes = read_array(path)
+        return array_images(pixels, source, fit, labels, classes, track=track)
     what = "is neither a folder nor an array of images" if source and path.exists() else "does not exist"
-    sets = ", ".join(f"{name}[:{'|'.join(parts[1:])}]" for name, parts in SETS.items())
+    sets = ", ".join(f"{each.name}[:{'|'.join(each.parts[1:])}]" for each in SETS.values())
     raise ValueError(
-        f"data source {source!r} {what} (give a named set, one of {sets}; a folder of images; "
+        f"data source {source!r} {what} (give a named data set, one of {sets}; a folder of images; "
         "or an .npy or .npz file of uint8 images (N, H, W[, C]))"
     )

@@ -1,40 +1,50 @@
-"""The two parts of a set of images, for training and for checking, and batches of it."""
+"""Training and held-out images, batches, and the labels that belong to them."""
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from image_files import Array
-from image_files import root as root
 
-from scorefield.data import Images, batch, load, split
+from scorefield.data import Batch, Images, batch, load, split
 from scorefield.data.images import digest_of
 
 
 def numbered(n: int) -> Images:
-    """Image k has the value k everywhere."""
+    """Image k has the value k everywhere, and the label 1000 + k."""
     pixels = np.broadcast_to(np.arange(n, dtype=np.uint8)[:, None, None, None], (n, 2, 2, 1)).copy()
-    return Images(pixels, "numbered", digest_of(pixels))
+    return Images(pixels, "numbered", digest_of(pixels), 1000 + np.arange(n), tuple(map(str, range(1000 + n))))
 
 
-def numbers(pixels: Array) -> list[int]:
-    assert (pixels == pixels[:, :1, :1, :1]).all()
-    return pixels[:, 0, 0, 0].tolist()
+def numbers(images: Images | Batch) -> list[int]:
+    """The numbers of these images, each of which has kept its label."""
+    assert (images.pixels == images.pixels[:, :1, :1, :1]).all()
+    found = images.pixels[:, 0, 0, 0].tolist()
+    assert images.labels is not None
+    assert images.labels.dtype == np.int64
+    assert images.labels.tolist() == [1000 + k for k in found]
+    return found
+
+
+def unlabelled(images: Images) -> Images:
+    return Images(images.pixels, images.name, images.digest)
 
 
 # ---------------------------------------------------------------- split
 
 
 @given(n=st.integers(1, 200), held_out=st.integers(0, 199))
-def test_a_split_loses_nothing_and_doubles_nothing(n: int, held_out: int) -> None:
+def test_a_split_has_every_image_once(n: int, held_out: int) -> None:
     held_out = min(held_out, n - 1)
     train, held = split(numbered(n), held_out)
     assert (len(train), len(held)) == (n - held_out, held_out)
-    assert sorted(numbers(train.pixels) + numbers(held.pixels)) == list(range(n))
+    assert sorted(numbers(train) + numbers(held)) == list(range(n))
 
 
 def test_a_split_depends_on_the_images_alone() -> None:
@@ -45,8 +55,8 @@ def test_a_split_depends_on_the_images_alone() -> None:
     assert (train.digest, held.digest) == (again[0].digest, again[1].digest)
     assert len({train.digest, held.digest, numbered(100).digest, split(numbered(100), 21)[0].digest}) == 4
     other = split(Images(numbered(100).pixels, "numbered", "another digest"), 20)
-    assert numbers(other[1].pixels) != numbers(held.pixels)
-    assert numbers(held.pixels) not in (list(range(20)), list(range(80, 100)))
+    assert not np.array_equal(other[1].pixels, held.pixels)
+    assert numbers(held) not in (list(range(20)), list(range(80, 100)))
 
 
 def test_a_split_memory_map_stays_one(tmp_path: Path) -> None:
@@ -61,8 +71,8 @@ def test_a_split_memory_map_stays_one(tmp_path: Path) -> None:
     assert np.array_equal(held.pixels, expected[1].pixels)
     assert (tmp_path / "a.npy").read_bytes() == before
     assert np.array_equal(images.pixels, numbered(100).pixels)
-    fewer, more = split(train, 30)  # of a part again
-    assert sorted(numbers(fewer.pixels) + numbers(more.pixels)) == sorted(numbers(train.pixels))
+    fewer, more = split(train, 30)  # a part can be split again
+    assert np.array_equal(np.sort(np.concatenate([fewer.pixels, more.pixels]), axis=0), np.sort(train.pixels, axis=0))
 
 
 @pytest.mark.parametrize("held_out", [10, 11])
@@ -73,13 +83,33 @@ def test_something_must_be_left_to_train_on(held_out: int) -> None:
         split(numbered(10), -1)
 
 
+def test_the_split_does_not_depend_on_labels() -> None:
+    for one, other in zip(split(numbered(50), 7), split(unlabelled(numbered(50)), 7), strict=True):
+        assert np.array_equal(one.pixels, other.pixels)
+        assert one.digest == other.digest
+        assert other.labels is None
+        assert (len(one.classes), other.classes) == (1050, ())
+
+
+def test_selected_images_keep_their_labels() -> None:
+    images = numbered(10)
+    assert numbers(images.take(np.array([7, 2]), "two")) == [7, 2]
+    assert numbers(images.first(3)) == [0, 1, 2]
+    assert numbers(images.first(30)) == list(range(10))
+    digests = [images.digest, images.first(3).digest, images.first(4).digest, images.take(slice(3), "some").digest]
+    assert len(set(digests)) == 4
+    assert images.first(3).digest == hashlib.sha256(f"the first 3 of {images.digest}".encode()).hexdigest()
+    with pytest.raises(ValueError, match=r"3 images, but 10 labels \(.*Images.take"):
+        replace(images, pixels=images.pixels[:3])
+
+
 # ---------------------------------------------------------------- batch
 
 
 @given(n=st.integers(1, 40), size=st.integers(1, 100), epochs=st.integers(1, 4), seed=st.integers(0, 2**40))
 def test_every_image_once_in_each_epoch(n: int, size: int, epochs: int, seed: int) -> None:
     images, steps = numbered(n), -(-n * epochs // size)
-    stream = numbers(np.concatenate([batch(images, seed=seed, step=step, size=size) for step in range(steps)]))
+    stream = [k for step in range(steps) for k in numbers(batch(images, seed=seed, step=step, size=size))]
     assert len(stream) == steps * size
     for e in range(epochs):
         assert sorted(stream[e * n : (e + 1) * n]) == list(range(n))
@@ -94,11 +124,11 @@ def test_every_image_once_in_each_epoch(n: int, size: int, epochs: int, seed: in
 )
 def test_the_ranks_together_make_the_batch_of_one_process(n: int, size: int, world: int, step: int, seed: int) -> None:
     images = numbered(n)
-    ranks = [batch(images, seed=seed, step=step, rank=rank, world=world, size=size) for rank in range(world)]
-    assert np.array_equal(np.concatenate(ranks), batch(images, seed=seed, step=step, size=size * world))
+    ranks = [numbers(batch(images, seed=seed, step=step, rank=r, world=world, size=size)) for r in range(world)]
+    assert list(chain(*ranks)) == numbers(batch(images, seed=seed, step=step, size=size * world))
 
 
-def test_batches_do_not_depend_on_those_before() -> None:
+def test_a_batch_does_not_depend_on_earlier_batches() -> None:
     images = numbered(30)
     steps = [4, 0, 900, 4, 5]
     first = [numbers(batch(images, seed=1, step=step, size=8)) for step in steps]
@@ -112,15 +142,16 @@ def test_epochs_and_seeds_differ() -> None:
     assert len(passes) == 9
 
 
-def test_the_stream_is_fixed_for_good() -> None:
-    """So that a run resumes on another machine, under another NumPy, with the batches it would have had."""
+def test_the_order_of_images_never_changes() -> None:
+    """A run that is resumed on another machine, with another NumPy, sees the same batches."""
     assert numbers(batch(numbered(8), seed=7, step=0, size=16)) == [0, 5, 2, 3, 4, 7, 6, 1, 2, 0, 3, 5, 6, 4, 7, 1]
 
 
-def test_a_batch_of_a_memory_map_is_a_plain_array_to_write_on(tmp_path: Path) -> None:
+def test_a_batch_of_a_memory_map_is_a_writable_array(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbered(50).pixels)
-    taken = batch(load(str(tmp_path / "a.npy")), seed=3, step=2, size=16)
-    assert np.array_equal(taken, batch(numbered(50), seed=3, step=2, size=16))
+    taken, labels = batch(load(str(tmp_path / "a.npy")), seed=3, step=2, size=16)
+    assert labels is None
+    assert np.array_equal(taken, batch(numbered(50), seed=3, step=2, size=16).pixels)
     assert type(taken) is np.ndarray
     assert taken.dtype == np.uint8
     assert taken.flags.writeable

@@ -1,4 +1,4 @@
-"""Prepared images on the disk: made once, whole or not there, and known by their content."""
+"""Prepared images on disk: written once, complete or not at all, and found by their content."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from image_files import cache_of, fill, forbidden, noise, put
-from image_files import folder as folder
-from image_files import root as root
 from PIL import Image
 
+from data.image_files import cache_of, fill, forbidden, noise, put
 from scorefield.data import folders, load, pictures
 from scorefield.data.images import digest_of
 
@@ -74,7 +72,7 @@ def test_whatever_changes_the_images_changes_the_key(folder: Path, root: Path, c
 def test_the_same_files_elsewhere_are_not_decoded_again(
     folder: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cache knows images by their content: moved, copied, or touched, they are the same."""
+    """The cache finds images by their content: it does not matter if they were moved, copied or touched."""
     pixels = fill(folder, 5)
     load(str(folder))
 
@@ -88,7 +86,7 @@ def test_the_same_files_elsewhere_are_not_decoded_again(
         os.utime(path, ns=(0, 0))
     assert np.array_equal(load(str(tmp_path / "moved")).pixels, pixels)
     for note in (root / "keys").iterdir():
-        note.write_text("half")  # of a process that was killed
+        note.write_text("half")  # left by a process that was killed
     assert np.array_equal(load(str(tmp_path / "moved")).pixels, pixels)
     assert cache_of(root) == [".json", ".npy"]
 
@@ -118,7 +116,7 @@ def test_an_interrupted_run_leaves_no_half_cache(folder: Path, root: Path, monke
 
 @pytest.mark.parametrize("moment", [1, 2])
 def test_a_full_disk_is_explained(folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
-    """Whether it is found full while the pixels or while the note beside them are written."""
+    """The disk may be full when the pixels are written, or when the note is."""
     pixels, calls = fill(folder, 3), []
 
     def full(file: int) -> None:
@@ -130,12 +128,12 @@ def test_a_full_disk_is_explained(folder: Path, root: Path, monkeypatch: pytest.
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match=r"No space left on device \(set SCOREFIELD_DATA"):
             load(str(folder))
-    assert cache_of(root) == [".npy"] * (moment - 1)  # pixels without a note are no entry
+    assert cache_of(root) == [".npy"] * (moment - 1)  # pixels without a note are not an entry
     assert np.array_equal(load(str(folder)).pixels, pixels)
     assert cache_of(root) == [".json", ".npy"]
 
 
-def test_what_a_killed_run_left_is_no_entry_and_is_removed_in_time(folder: Path, root: Path) -> None:
+def test_what_a_killed_run_left_is_not_used_and_is_removed_after_a_day(folder: Path, root: Path) -> None:
     fill(folder, 3)
     load(str(folder))
     (note,) = (root / "cache").glob("*.json")
@@ -155,7 +153,7 @@ def test_what_a_killed_run_left_is_no_entry_and_is_removed_in_time(folder: Path,
 
 
 @pytest.mark.parametrize("damage", ["npy", "json"])
-def test_a_damaged_entry_is_made_anew(folder: Path, root: Path, damage: str) -> None:
+def test_a_damaged_entry_is_written_again(folder: Path, root: Path, damage: str) -> None:
     pixels = fill(folder, 3)
     load(str(folder))
     (path,) = (root / "cache").glob(f"*.{damage}")
@@ -164,7 +162,7 @@ def test_a_damaged_entry_is_made_anew(folder: Path, root: Path, damage: str) -> 
 
 
 def test_two_processes_at_once(folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both find no entry and decode; the barrier holds each until the other has begun too."""
+    """Both find no entry and decode; the barrier makes each wait until the other has begun too."""
     pixels, both = fill(folder, 20), threading.Barrier(2, timeout=20)
 
     def together(path: Path) -> Image.Image:

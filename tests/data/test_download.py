@@ -1,4 +1,4 @@
-"""Data sets from the network, with a server of the test's own in its place."""
+"""Downloads of data sets, from a server that the test starts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from image_files import Array, noise
-from image_files import root as root
-from official_files import idx, records
 
+from data.image_files import Array, labels_of, noise
+from data.official_files import idx, put_mnist, records
 from scorefield.data import download, load, named
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """An address, and the folder that is served there."""
+    """An address, and the folder whose files it serves."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
@@ -42,7 +41,7 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def archive(train: Array, test: Array) -> bytes:
-    """CIFAR-10's archive, with a file that tries to get out of it."""
+    """CIFAR-10's archive, with a file whose path leads out of it."""
     members = {f"cifar-10-batches-bin/data_batch_{k + 1}.bin": records(train[k : k + 1]) for k in range(5)}
     members |= {"cifar-10-batches-bin/test_batch.bin": records(test), "../evil.bin": b"evil"}
     with tarfile.open(fileobj=(file := io.BytesIO()), mode="w:gz") as tar:
@@ -56,22 +55,47 @@ def archive(train: Array, test: Array) -> bytes:
 def test_mnist_is_downloaded_once_and_checked(
     server: tuple[str, Path], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (url, served), told, name = server, [], "t10k-images-idx3-ubyte"
-    content = idx(digits := noise(1500, 28, 28))
-    packed = gzip.compress(content)
-    (served / f"{name}.gz").write_bytes(packed)
+    (url, served), told, names = server, [], named.MNIST_FILES["test"]
+    digits, labels = noise(1500, 28, 28), np.arange(1500, dtype=np.uint8) % 10
+    for name, array in zip(names, (digits, labels), strict=True):
+        (served / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
+        monkeypatch.setitem(named.MNIST_SHA256, name, hashlib.sha256(idx(array)).hexdigest())
     monkeypatch.setattr(named, "MNIST_URL", url)
-    monkeypatch.setitem(named.MNIST_SHA256, name, hashlib.sha256(content).hexdigest())
 
     def track(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
         told.append((what, total))
         yield from items
 
-    assert np.array_equal(load("mnist:test", track=track).pixels[..., 0], digits)
-    assert told == [(f"downloading {url}{name}.gz (MiB)", 2)]
-    assert [path.name for path in (root / "mnist").iterdir()] == [name]
-    (served / f"{name}.gz").unlink()
-    assert len(load("mnist:test")) == 1500
+    downloaded = load("mnist:test", track=track)
+    assert told == [(f"downloading {url}{name}.gz (MiB)", size) for name, size in zip(names, (2, 1), strict=True)]
+    assert sorted(path.name for path in (root / "mnist").iterdir()) == sorted(names)
+    for name in names:
+        (served / f"{name}.gz").unlink()
+    for images in (downloaded, load("mnist:test")):
+        assert np.array_equal(images.pixels[..., 0], digits)
+        assert images.labels is not None
+        assert np.array_equal(images.labels, labels)
+
+
+def test_labels_that_cannot_be_stored_are_left_out(
+    server: tuple[str, Path], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The images may lie in a folder that this user cannot write to."""
+    _, label_file = put_mnist(root, "test", noise(3, 28, 28))
+    content = label_file.read_bytes()
+    label_file.unlink()
+    (server[1] / f"{label_file.name}.gz").write_bytes(gzip.compress(content))
+    monkeypatch.setattr(named, "MNIST_URL", server[0])
+    monkeypatch.setitem(named.MNIST_SHA256, label_file.name, hashlib.sha256(content).hexdigest())
+
+    def denied(target: Path) -> None:
+        raise PermissionError(13, f"could not write {target}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(named, "new_file", denied)
+        with pytest.warns(UserWarning, match=r"without their labels: .*could not write .*t10k-labels"):
+            assert load("mnist:test").labels is None
+    assert labels_of(load("mnist:test")) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

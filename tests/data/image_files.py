@@ -1,4 +1,4 @@
-"""Image files for the tests of data, in a folder of the test's own."""
+"""Image files for the tests of data."""
 
 from __future__ import annotations
 
@@ -6,28 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from scorefield.data import load, named
+from scorefield.data import Images, load
 
 Array = NDArray[Any]
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nothing outside the test's own folder is read or written, and nothing is asked of the network."""
-    monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(named, "MNIST_URL", "http://127.0.0.1:9/")
-    monkeypatch.setattr(named, "CIFAR10_URL", "http://127.0.0.1:9/cifar-10-binary.tar.gz")
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "images").mkdir()
-    return tmp_path / "images"
 
 
 def noise(*shape: int, seed: int = 0, dtype: type = np.uint8) -> Array:
@@ -35,7 +19,7 @@ def noise(*shape: int, seed: int = 0, dtype: type = np.uint8) -> Array:
 
 
 def put(path: Path, pixels: Array, *, quality: int = 95, orientation: int | None = None) -> Path:
-    """A new image file; JPEG alone loses something."""
+    """Write an image file; only JPEG is not lossless."""
     path.parent.mkdir(parents=True, exist_ok=True)
     image = Image.fromarray(pixels)
     if orientation is None:
@@ -58,7 +42,15 @@ def only(folder: Path, *, image_size: int | tuple[int, int] | None = None, crop:
     return pixels
 
 
+def labels_of(images: Images) -> list[int]:
+    """The labels, which these images must have."""
+    assert images.labels is not None
+    assert images.labels.dtype == np.int64
+    return images.labels.tolist()
+
+
 def cache_of(root: Path) -> list[str]:
+    """The endings of the files in the cache."""
     return sorted(path.suffix for path in (root / "cache").glob("*"))
 
 
@@ -66,6 +58,7 @@ GREYS = noise(6, 5)
 
 
 def fill(folder: Path, n: int) -> Array:
+    """Write n small images, 000.png, 001.png, ..., and return their pixels."""
     pixels = noise(n, 4, 4, 3)
     for k, image in enumerate(pixels):
         put(folder / f"{k:03}.png", image)
@@ -77,7 +70,7 @@ def forbidden(path: Path) -> Image.Image:
 
 
 def triangle(source: int, target: int) -> Array:
-    """Resizing as a matrix: row k weighs the source by a triangle about (k + ½)·scale, as wide as scale either side."""
+    """Resizing as a matrix: row k has triangular weights, centred at (k + ½)·scale, of half-width max(scale, 1)."""
     scale = source / target
     centres, places = (np.arange(target) + 0.5) * scale, np.arange(source) + 0.5
     weights = np.maximum(0, 1 - abs(places - centres[:, None]) / max(scale, 1))
@@ -85,6 +78,6 @@ def triangle(source: int, target: int) -> Array:
 
 
 def resized(pixels: Array, height: int, width: int) -> Array:
-    """By the triangle filter along both axes, unrounded."""
+    """The image resized by the triangle filter along both axes, not rounded."""
     rows, columns = triangle(pixels.shape[0], height), triangle(pixels.shape[1], width)
     return np.einsum("ih,hwc,jw->ijc", rows, pixels.astype(float), columns, optimize=True)

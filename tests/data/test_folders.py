@@ -1,4 +1,4 @@
-"""Folders of image files, and broken ones among them."""
+"""Folders of image files: their order, their labels, and broken files among them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from image_files import GREYS, cache_of, fill, forbidden, noise, put
-from image_files import folder as folder
-from image_files import root as root
 from PIL import Image
 
-from scorefield.data import folders, load, pictures
+from data.image_files import GREYS, cache_of, fill, forbidden, labels_of, noise, put
+from scorefield.data import folders, load, pictures, split
 
 # ---------------------------------------------------------------- folders
 
 
 def test_a_folder_is_searched_through_and_sorted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever thread is ready first, the order is that of the names; what is no image or hidden is passed over."""
+    """The order is that of the names, whichever thread is ready first. Hidden and other files are ignored."""
     order = ["B.PNG", "a.png", "b/1.png", "b/c/2.Jpeg", "b/c/3.webp", *(f"x{k:02}.bmp" for k in range(40))]
     for k, name in enumerate(order):
         put(folder / name, np.full((4, 4, 3), k, np.uint8))
@@ -93,6 +91,45 @@ def test_few_images_are_in_memory_at_once(folder: Path, monkeypatch: pytest.Monk
     assert 1 <= most <= 2 * 2 * 2 + 2
 
 
+# ---------------------------------------------------------------- labels
+
+
+def test_subfolders_are_classes(folder: Path) -> None:
+    order = ["cats/1.png", "cats/young/2.png", "dogs/0.png", "dogs/old/grey/3.png", "wolves/4.png"]
+    for k, name in enumerate(order):
+        put(folder / name, np.full((6, 6, 3), k, np.uint8))
+    (folder / "empty").mkdir()
+    (folder / "notes.txt").write_text("not an image")
+    (folder / ".hidden").mkdir()
+    put(folder / ".hidden" / "5.png", GREYS)
+    for size in (None, 3, 3):  # the last one from the cache
+        images = load(str(folder), image_size=size, crop=size)
+        assert images.pixels[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4]
+        assert images.classes == ("cats", "dogs", "wolves")
+        assert labels_of(images) == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("names", [["a.png", "b.png"], ["a/1.png", "a/2.png"], ["a/x/1.png", "a/y/2.png"],
+                                   ["a/1.png", "b/2.png", "c.png"]])  # fmt: skip
+def test_other_folders_have_no_labels(folder: Path, names: list[str]) -> None:
+    for name in names:
+        put(folder / name, GREYS)
+    images = load(str(folder))
+    assert (len(images), images.labels, images.classes) == (len(names), None, ())
+
+
+def test_a_copied_folder_keeps_its_labels_and_a_renamed_class_its_order(folder: Path, tmp_path: Path) -> None:
+    for k, name in enumerate(["a/1.png", "b/2.png", "b/3.png"]):
+        put(folder / name, np.full((4, 4), k, np.uint8))
+    first = load(str(folder))
+    folder.rename(tmp_path / "moved")
+    assert labels_of(load(str(tmp_path / "moved"))) == labels_of(first) == [0, 1, 1]
+    (tmp_path / "moved" / "a").rename(tmp_path / "moved" / "c")
+    images = load(str(tmp_path / "moved"))
+    assert images.pixels[:, 0, 0, 0].tolist() == [1, 2, 0]
+    assert (images.classes, labels_of(images)) == (("b", "c"), [0, 0, 1])
+
+
 # ---------------------------------------------------------------- broken images
 
 
@@ -129,7 +166,7 @@ def test_a_broken_image_among_many_is_skipped(many: Path, kind: str) -> None:
     assert np.array_equal(images.pixels, np.delete(noise(200, 4, 4, 3), 7, 0))
 
 
-def test_up_to_one_percent_are_skipped_and_said_each_time(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_to_one_percent_are_skipped_with_a_warning_each_time(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for k, kind in ((0, "text"), (199, "empty")):
         damage(many, k, kind)
     with pytest.warns(UserWarning, match=r"skipped 2 of the 200 .*000.png .*199.png"):
@@ -139,7 +176,7 @@ def test_up_to_one_percent_are_skipped_and_said_each_time(many: Path, monkeypatc
         assert len(load(str(many))) == 198
 
 
-def test_more_than_one_percent_stop(many: Path, root: Path) -> None:
+def test_more_than_one_percent_is_an_error(many: Path, root: Path) -> None:
     for k in (3, 5, 8):
         damage(many, k, "text")
     with pytest.raises(ValueError, match=r"3 of the 200 images in .*003.png .*005.png .*008.png .*repair or remove"):
@@ -155,14 +192,14 @@ def test_many_broken_images_are_counted_and_some_named(many: Path) -> None:
     assert "010.png" not in str(error.value)
 
 
-def test_one_broken_image_of_few_stops(folder: Path) -> None:
+def test_one_broken_image_of_few_is_an_error(folder: Path) -> None:
     fill(folder, 3)
     damage(folder, 1, "truncated")
     with pytest.raises(ValueError, match=r"1 of the 3 images .*001.png \(OSError: .*truncated"):
         load(str(folder))
 
 
-def test_a_link_to_nowhere_is_broken(many: Path) -> None:
+def test_a_dangling_link_is_broken(many: Path) -> None:
     (many / "004.png").unlink()
     (many / "004.png").symlink_to(many / "gone")
     with pytest.warns(UserWarning, match=r"skipped 1 of the 200 .*004.png \(FileNotFoundError"):
@@ -174,3 +211,19 @@ def test_a_decompression_bomb_is_broken(many: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.warns(UserWarning, match=r"skipped 1 of the 200 .*004.png \(DecompressionBombError"):
         assert len(load(str(many))) == 199
+
+
+def test_the_labels_of_broken_images_are_skipped_too(folder: Path) -> None:
+    """Image k has the value k everywhere and belongs to class k // 67; also when it comes from the cache."""
+    for k in range(200):
+        put(folder / "abc"[k // 67] / f"{k:03}.png", np.full((4, 4), k, np.uint8))
+    for name in ("a/005.png", "b/067.png"):
+        (folder / name).write_bytes(b"broken")
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="skipped 2 of the 200"):
+            images = load(str(folder))
+        numbers = images.pixels[:, 0, 0, 0].tolist()
+        assert numbers == [k for k in range(200) if k not in (5, 67)]
+        assert labels_of(images) == [k // 67 for k in numbers]
+        for part in split(images, 20):
+            assert labels_of(part) == [k // 67 for k in part.pixels[:, 0, 0, 0].tolist()]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from image_files import GREYS, Array, noise, only, put, resized, stored
-from image_files import folder as folder
-from image_files import root as root
 from PIL import Image
 
+from data.image_files import GREYS, Array, noise, only, put, resized, stored
 from scorefield.data import load
+from scorefield.data.pictures import Fit, decode, fit_for, open_image
 
 COLOURS = noise(6, 5, 3)
 ALPHA = np.linspace(0, 255, 30).astype(np.uint8).reshape(6, 5)
@@ -73,7 +73,7 @@ def test_grey_with_opacity_over_white_stays_grey(folder: Path) -> None:
 
 
 def palette_image(colours: Array) -> tuple[Image.Image, Array]:
-    """An image of as many colours as rows, and the pixels that it stands for."""
+    """An image with this palette, and its palette indices."""
     indices = np.random.default_rng(1).integers(0, len(colours), (6, 5), dtype=np.uint8)
     image = Image.fromarray(indices)
     image.putpalette(colours.tobytes())
@@ -125,13 +125,13 @@ def test_one_transparent_colour_without_a_palette(folder: Path) -> None:
 
 
 def test_cmyk(folder: Path) -> None:
-    """Each of red, green, blue is what its ink and black let through:  (1 − ink)(1 − black)."""
+    """Red, green and blue are what their ink and black let through: (1 − ink)(1 − black)."""
     blocks = noise(2, 2, 4, seed=5).repeat(8, 0).repeat(8, 1)
     Image.frombytes("CMYK", (16, 16), blocks.tobytes()).save(folder / "a.jpg", quality=100)
     mode, values = stored(folder / "a.jpg")
     inks = values / 255
     assert mode == "CMYK"
-    assert abs(values - blocks.astype(float)).max() <= 4  # the file holds what was meant
+    assert abs(values - blocks.astype(float)).max() <= 4  # the file holds what was written
     assert abs(only(folder) - 255 * (1 - inks[..., :3]) * (1 - inks[..., 3:])).max() <= 1
 
 
@@ -141,7 +141,7 @@ ORIENTATIONS: dict[int, Callable[[Array], Array]] = {
     3: lambda image: np.rot90(image, 2),
     4: np.flipud,
     5: lambda image: image.swapaxes(0, 1),
-    6: lambda image: np.rot90(image, -1),  # turned clockwise to be shown
+    6: lambda image: np.rot90(image, -1),  # shown rotated clockwise
     7: lambda image: np.rot90(image, 2).swapaxes(0, 1),
     8: lambda image: np.rot90(image, 1),
 }
@@ -160,10 +160,46 @@ def test_exif_orientation_of_a_jpeg(folder: Path) -> None:
     assert np.array_equal(only(folder), np.rot90(stored(path)[1], -1))
 
 
-def test_a_gif_in_disguise_and_the_first_of_an_animation(folder: Path) -> None:
+def test_a_gif_with_another_ending_gives_its_first_frame(folder: Path) -> None:
     frames = [Image.fromarray(np.full((4, 4), value, np.uint8)) for value in (10, 200)]
     frames[0].save(folder / "a.png", format="GIF", save_all=True, append_images=frames[1:])
     assert (only(folder) == 10).all()
+
+
+def test_the_size_is_checked_before_the_pixels_are_decoded(folder: Path) -> None:
+    content = put(folder / "a.png", noise(6, 5), orientation=6).read_bytes()
+    seen: list[tuple[int, int]] = []
+    assert decode(io.BytesIO(content), check_size=seen.append).size == (6, 5)
+    assert seen == [(5, 6)]  # as in the file, before it is rotated
+
+    def refuse(size: tuple[int, int]) -> None:
+        raise ValueError(f"{size} is too large")
+
+    with pytest.raises(ValueError, match="is too large"):
+        decode(io.BytesIO(content[:-30]), check_size=refuse)  # its pixels are damaged
+
+
+def test_images_that_a_user_names(folder: Path) -> None:
+    assert np.array_equal(np.asarray(open_image(put(folder / "a.png", COLOURS))), COLOURS)
+    (folder / "text.png").write_text("no image")
+    for path, kind, message in (
+        (folder, ValueError, r"is a folder \(name one image in it\)"),
+        (folder / "none.png", FileNotFoundError, "no image .*none.png"),
+        (folder / "text.png", ValueError, r"text.png is no image that can be read \(UnidentifiedImageError"),
+    ):
+        with pytest.raises(kind, match=message):
+            open_image(path)
+
+
+@pytest.mark.parametrize(
+    ("crop", "size", "expected"),
+    [(None, (50, 40), None), (30, (50, 40), 30), (30, (12, 8), None), (8, (12, 8), None), (30, (29, 40), None)],
+)
+def test_an_image_is_fitted_to_a_model_as_its_training_images_were(
+    crop: int | None, size: tuple[int, int], expected: int | None
+) -> None:
+    """Images of the model's size, here 8 × 12 pixels (H × W), or smaller than the crop are not cropped."""
+    assert fit_for((3, 8, 12), crop, size) == Fit(expected, (8, 12))
 
 
 # ---------------------------------------------------------------- crop and resize

@@ -1,30 +1,33 @@
-"""What a user may name as data, and where data lie."""
+"""What a user may name as data, and where data is stored."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import platformdirs
 import pytest
-from image_files import GREYS, put
-from image_files import root as root
+from platformdirs.api import PlatformDirsABC
+from platformdirs.macos import MacOS
+from platformdirs.unix import Unix
+from platformdirs.windows import Windows
 
+from data.image_files import GREYS, put
 from scorefield.data import folder_of, load
 
 # ---------------------------------------------------------------- places
 
 
-def test_data_lie_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_data_is_stored_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert folder_of("mnist") == tmp_path / "data" / "mnist"
     monkeypatch.setenv("SCOREFIELD_DATA", "~/sets")
     assert folder_of("mnist") == Path.home() / "sets" / "mnist"
 
 
 def test_a_mistyped_variable_makes_no_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A folder may be made for the data, but not those above it."""
+    """The data folder may be created, but not the folders above it."""
     mistyped = tmp_path / "dta" / "sets"
     monkeypatch.setenv("SCOREFIELD_DATA", __file__)
-    with pytest.raises(ValueError, match=r"SCOREFIELD_DATA is .*, a file \(name a folder\)"):
+    with pytest.raises(ValueError, match=r"SCOREFIELD_DATA is .*, a file \(set it to a folder\)"):
         folder_of("cache")
     monkeypatch.setenv("SCOREFIELD_DATA", str(mistyped))
     for source in ("mnist", str(put(tmp_path / "pictures" / "one.png", GREYS).parent)):
@@ -39,25 +42,25 @@ def test_a_mistyped_variable_makes_no_folders(monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize(
     ("platform", "variables", "expected"),
     [
-        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x"),
-        ("linux", {}, "/home/me/.cache"),
-        ("darwin", {"XDG_CACHE_HOME": "/x"}, "/home/me/Library/Caches"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local"),
+        (Unix, {"XDG_CACHE_HOME": "/x"}, "/x"),
+        (Unix, {}, "/home/me/.cache"),
+        (MacOS, {}, "/home/me/Library/Caches"),
+        (Windows, {"WIN_PD_OVERRIDE_LOCAL_APPDATA": "C:/local"}, "C:/local"),
     ],
 )
-def test_or_else_in_the_users_cache(
-    monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str], expected: str
+def test_without_the_variable_it_is_stored_in_the_users_cache(
+    monkeypatch: pytest.MonkeyPatch, platform: type[PlatformDirsABC], variables: dict[str, str], expected: str
 ) -> None:
-    for name in ("SCOREFIELD_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+    for name in ("SCOREFIELD_DATA", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/home/me")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(platformdirs, "PlatformDirs", platform)
     assert folder_of("inception") == Path(expected) / "scorefield" / "inception"
 
 
-# ---------------------------------------------------------------- sources that are none
+# ---------------------------------------------------------------- wrong sources
 
 
 @pytest.mark.parametrize("source", ["mnsit", "/no/such/folder", "missing.npy", "", "imagenet:train"])

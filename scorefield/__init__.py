@@ -1,4 +1,4 @@
-"""scorefield: generative modelling by estimating gradients of the data distribution (Song & Ermon, 2019)."""
+"""scorefield: score-based generative modelling, after Song & Ermon (2019)."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -6,22 +6,28 @@ from typing import TYPE_CHECKING
 from scorefield.version import __version__
 
 if TYPE_CHECKING:
-    from scorefield import distributions, networks, noise, objectives
-    from scorefield.models.checkpoint import Model, load
+    from scorefield import data, distributions, metrics, networks, noise, objectives, samplers
     from scorefield.constraints import known_pixels
     from scorefield.distributions import GaussianMixture
+    from scorefield.models.model import Model, load
+    from scorefield.models.recipes import RECIPES, Recipe
     from scorefield.noise import SampleNoise, geometric
-    from scorefield.samplers import State, annealed_langevin, langevin, last
+    from scorefield.samplers import AnnealedLangevin, State, annealed_langevin, langevin, last
     from scorefield.score import Score, denoised, from_denoiser, from_energy
+    from scorefield.training import train
 
 __all__ = [
+    "RECIPES",
+    "AnnealedLangevin",
     "GaussianMixture",
     "Model",
+    "Recipe",
     "SampleNoise",
     "Score",
     "State",
     "__version__",
     "annealed_langevin",
+    "data",
     "denoised",
     "distributions",
     "from_denoiser",
@@ -31,28 +37,35 @@ __all__ = [
     "langevin",
     "last",
     "load",
+    "metrics",
     "networks",
     "noise",
     "objectives",
+    "samplers",
+    "train",
 ]
 
-_HOME = {
-    "checkpoint": ("Model", "load"),
+_MODULES = {
     "constraints": ("known_pixels",),
+    "data": (),
     "distributions": ("GaussianMixture",),
+    "metrics": (),
+    "models.model": ("Model", "load"),
+    "models.recipes": ("RECIPES", "Recipe"),
     "networks": (),
     "noise": ("SampleNoise", "geometric"),
     "objectives": (),
-    "samplers": ("State", "annealed_langevin", "langevin", "last"),
+    "samplers": ("AnnealedLangevin", "State", "annealed_langevin", "langevin", "last"),
     "score": ("Score", "denoised", "from_denoiser", "from_energy"),
+    "training": ("train",),
 }
-"""Modules, and the names that live in them. They are fetched when first asked for: PyTorch takes two seconds to import,
-for which the command line's help need not wait."""
+"""Modules and the names they define. They are imported when first asked for: PyTorch takes two seconds to import, and
+the command line's help need not wait for it."""
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        for module, names in _HOME.items():
+        for module, names in _MODULES.items():
             if name == module or name in names:
                 found = import_module(f"scorefield.{module}")
                 globals()[name] = found if name == module else getattr(found, name)

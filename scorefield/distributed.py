@@ -1,4 +1,4 @@
-"""Many processes, on PyTorch's own engine: started by torchrun, one for each GPU, or by hand as one.
+"""Many processes, by torch.distributed: started by torchrun, one for each GPU, or a single one without it.
 
 torchrun --nproc-per-node=2 -m scorefield train mnist
 """
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that work together, as one of them sees it."""
+    """The processes that work together, from the point of view of one of them."""
 
     rank: int
     world: int
@@ -28,11 +28,11 @@ class Group:
 
     @property
     def main(self) -> bool:
-        """Whether this is the process that writes files and talks."""
+        """Whether this is the process that writes files and prints messages."""
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
-        """Whether any process says so; all of them get the same answer, at the same point of their work."""
+        """Whether the flag is set in any process; all of them get the same answer, at the same point of their work."""
         return any(self.all(flag))
 
     def all(self, value: Any) -> list[Any]:  # noqa: ANN401
@@ -43,7 +43,7 @@ class Group:
         return values
 
     def mean_(self, tensors: list[torch.Tensor]) -> None:
-        """In place, the means over all processes: gradients become those of the joined batch."""
+        """Replace the tensors by their means over all processes: gradients become those of the joined batch."""
         if self.world == 1:
             return
         flat = torch.cat([tensor.flatten() for tensor in tensors])
@@ -52,7 +52,7 @@ class Group:
             tensor.copy_(mean.view_as(tensor))
 
     def sum_(self, tensor: torch.Tensor) -> None:
-        """In place, the sum of all processes' tensors."""
+        """Replace the tensor by its sum over all processes."""
         if self.world > 1:
             dist.all_reduce(tensor)
 
@@ -65,17 +65,17 @@ class Group:
         return values or []
 
     def share(self, numbers: int) -> range:
-        """This process's part of the numbers 0 ... numbers − 1: in one piece, all parts of nearly one size."""
+        """This process's part of the numbers 0 ... numbers − 1: one piece, and all pieces of nearly the same size."""
         return range(numbers * self.rank // self.world, numbers * (self.rank + 1) // self.world)
 
     def main_first(self, work: Callable[[], T]) -> T:
-        """Every process does it, the main one before the others, who find on the disk what it prepared."""
+        """Every process does the work, the main one first: the others find on the disk what it prepared."""
         done: list[T] = []
         self.agreed(lambda: done.append(work()))
         return done[0] if done else work()
 
     def agreed(self, work: Callable[[], object]) -> None:
-        """The main process does it; if it fails, it fails for all of them alike."""
+        """The main process does the work; if it fails, the same error is raised in all processes."""
         problem: Exception | None = None
         if self.main:
             try:
@@ -86,7 +86,7 @@ class Group:
             raise problem
 
     def wait(self) -> None:
-        """Until all have come here."""
+        """Wait until all processes are here."""
         if self.world > 1:
             dist.barrier()
 
@@ -103,7 +103,7 @@ def joined(device: str = "auto") -> Iterator[Group]:
     patience = timedelta(hours=12)  # the others wait while the main process prepares data or draws samples
     dist.init_process_group("nccl" if cuda else "gloo", timeout=patience, device_id=place if cuda else None)
     yield Group(rank, world, place)
-    dist.destroy_process_group()  # not after an error: the others may never come to it
+    dist.destroy_process_group()  # not after an error: the others may never get here
 
 
 def pick_device(name: str, *, local_rank: int = 0) -> torch.device:
@@ -113,7 +113,7 @@ def pick_device(name: str, *, local_rank: int = 0) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"no device is called {name} (auto, cpu, cuda, cuda:1)") from None
+        raise ValueError(f"no device is called {name} (use auto, cpu, cuda or cuda:1)") from None
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise ValueError("this PyTorch sees no CUDA GPU (use --device cpu)")
@@ -125,7 +125,7 @@ def pick_device(name: str, *, local_rank: int = 0) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """For people."""
+    """A description of the device for people."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, what may stand in them, and how to call them."""
+"""Files that are either whole or absent, JSON without NaN, and paths for messages."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 SECONDS_TO_FORGET = 24 * 3600.0
-"""A file that nobody has written to for so long is what a killed run left behind."""
+"""An unfinished file of this age was left behind by a killed run."""
 
 
 @contextmanager
 def new_file(target: Path, *, tidy: bool = True) -> Iterator[BinaryIO]:
-    """A file to write, which becomes `target` when all of it is on the disk, and vanishes if anything goes wrong.
+    """A file to write, which becomes `target` when all of it is on the disk, and is removed if anything goes wrong.
 
-    Its name until then is its own, so several processes can make the same target at once: the last one to finish wins.
-    `tidy`: remove what killed processes left of the same target, which takes a look through the whole folder. A link
-    stays one, and what it points to is made anew; a device or a pipe is written to as it is.
+    It has a temporary name until then, so several processes can make the same target at once: the last one wins.
+    `tidy` removes what killed processes left of the same target, which takes a search of the folder. A link stays a
+    link, and the file it points to is replaced; a device or a pipe is written to directly.
     """
     target = target.resolve() if target.is_symlink() else target
     with writing(target):
@@ -46,19 +46,19 @@ def new_file(target: Path, *, tidy: bool = True) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Around writes to `target`: what the system says when they fail becomes a message that names it, with the cure."""
+    """Around writes to `target`: turn the system's errors into messages that name the file and the fix."""
     cures = {errno.ENOSPC: " (free some space)", errno.EDQUOT: " (free some space)", errno.EROFS: " (name another)"}
     try:
         yield
     except OSError as error:
         if error.errno is None:
-            raise  # not the system's words
+            raise  # not an error of the system
         cure = cures.get(error.errno, "")
         raise OSError(error.errno, f"could not write {target}: {os.strerror(error.errno)}{cure}") from error
 
 
 def _forget(target: Path) -> None:
-    """Remove the unfinished files of runs that were killed while they made this target."""
+    """Remove unfinished files of runs that were killed while they wrote this target."""
     for part in target.parent.glob(f"{target.name}.*.part"):
         with suppress(OSError):
             if time.time() - part.stat().st_mtime > SECONDS_TO_FORGET:
@@ -66,7 +66,7 @@ def _forget(target: Path) -> None:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401
-    """For JSON, which knows no NaN: null."""
+    """The value for JSON, which has no NaN: null takes its place."""
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -75,6 +75,6 @@ def plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def from_here(path: Path) -> str | None:
-    """A full path as seen from the current folder; None where it lies elsewhere."""
+    """A full path relative to the current folder; None if it is elsewhere."""
     here = Path.cwd()
     return path.relative_to(here).as_posix() if path.is_relative_to(here) else None

@@ -1,4 +1,4 @@
-"""Images: float tensors (N, C, H, W) in [0, 1] inside, bytes (N, H, W, C) and files outside."""
+"""Images as float tensors (N, C, H, W) in [0, 1], as bytes (N, H, W, C), and as files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # Pillow is imported where it is used
     from PIL import Image
 
 FRAMES = 60
-"""At most so many in a GIF of a sampler's states."""
+"""The most frames in a GIF of a sampler's states."""
 
 
 def to_float(pixels: np.ndarray) -> Tensor:
@@ -27,12 +27,12 @@ def to_float(pixels: np.ndarray) -> Tensor:
 
 
 def to_bytes(x: Tensor) -> np.ndarray:
-    """Floats (N, C, H, W) as bytes (N, H, W, C); what lies outside [0, 1] is clipped."""
+    """Floats (N, C, H, W) as bytes (N, H, W, C); values outside [0, 1] are clipped."""
     return (x.detach().float().clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
 
 
 def grid(pixels: np.ndarray, *, columns: int | None = None, gap: int = 2, background: int = 255) -> np.ndarray:
-    """Images (N, H, W, C) side by side as one, (H', W', C), near to a square unless `columns` says otherwise."""
+    """Images (N, H, W, C) in a grid as one image (H', W', C), nearly square unless `columns` is given."""
     n, height, width, channels = pixels.shape
     columns = columns or math.ceil(math.sqrt(n))
     rows = -(-n // columns)
@@ -64,7 +64,7 @@ def resized_like(pixels: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def zoom_for(pixels: np.ndarray, *, target: int = 600) -> int:
-    """How often to enlarge an image (H, W, C) so that small ones can be seen."""
+    """The factor by which to enlarge an image (H, W, C), so that small ones can be seen."""
     return max(1, target // max(pixels.shape[:2]))
 
 
@@ -76,19 +76,19 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 def save_png(path: Path, pixels: np.ndarray, *, zoom: int = 1) -> None:
-    """Write an image (H, W, C); an interrupted write leaves what was there before."""
+    """Write an image (H, W, C); an interrupted write leaves the file as it was."""
     with new_file(path, tidy=False) as file:
         as_picture(pixels, zoom=zoom).save(file, format="PNG")
 
 
 def save_npy(path: Path, array: np.ndarray) -> None:
-    """Write an array as it is; an interrupted write leaves what was there before."""
+    """Write an array; an interrupted write leaves the file as it was."""
     with new_file(path, tidy=False) as file:
         np.save(file, array)
 
 
 def gif(frames: Iterable[np.ndarray], *, zoom: int = 1, seconds: float = 6.0) -> bytes:
-    """Images (H, W, C) as the bytes of a GIF file: an endless animation that rests on its last frame."""
+    """Images (H, W, C) as the bytes of a GIF file: an endless animation that pauses on its last frame."""
     first, *others = [as_picture(frame, zoom=zoom) for frame in frames]
     each = max(20, round(1000 * seconds / (len(others) + 1)))
     durations, file = [each] * len(others) + [2000], io.BytesIO()
@@ -97,14 +97,14 @@ def gif(frames: Iterable[np.ndarray], *, zoom: int = 1, seconds: float = 6.0) ->
 
 
 def save_gif(path: Path, frames: Iterable[np.ndarray], *, zoom: int = 1) -> None:
-    """Write images (H, W, C) as an animation; an interrupted write leaves what was there before."""
+    """Write images (H, W, C) as an animation; an interrupted write leaves the file as it was."""
     with new_file(path) as file:
         file.write(gif(frames, zoom=zoom))
 
 
 def save_images(path: Path, images: np.ndarray) -> None:
-    """Images (N, frames, H, W, C) into a file of the kind that its name says: a PNG with a grid of them, a GIF that
-    shows all frames, an .npy; or, where the name says none, a folder with one PNG each."""
+    """Write images (N, frames, H, W, C) in the format of the file's name: a PNG with a grid, a GIF of all frames, an
+    .npy; or, for a name without an ending, a folder with one PNG each."""
     final, kind = images[:, -1], path.suffix.lower()
     if kind == ".png":
         sheet = grid(final)
@@ -119,18 +119,18 @@ def save_images(path: Path, images: np.ndarray) -> None:
 
 
 def save_folder(path: Path, images: np.ndarray, *, first: int = 0) -> None:
-    """Images (N, H, W, C) as one PNG each, numbered from `first` on."""
+    """Write images (N, H, W, C) as one PNG each, numbered from `first` on."""
     for k, image in enumerate(images, first):
         save_png(path / f"{k:05d}.png", image)
 
 
 def occluded(original: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """The image (H, W, C), grey where it is not known (H, W)."""
+    """The image (H, W, C) with grey in place of the pixels that are not known (H, W)."""
     return np.where(known[..., None], original, np.uint8(128))
 
 
 def beside(completions: np.ndarray, original: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """The image as far as it is known, its completions, and itself, (N + 2, H, W, C)."""
+    """The known part of the image, its completions, and the image itself, (N + 2, H, W, C)."""
     return np.concatenate([occluded(original, known)[None], completions, original[None]])
 
 
@@ -140,8 +140,8 @@ def completion_row(completions: np.ndarray, original: np.ndarray, known: np.ndar
 
 
 def save_completions(path: Path, completions: np.ndarray, original: np.ndarray, known: np.ndarray) -> None:
-    """A PNG with a row of images (H, W, C): the original as far as it is known (H, W), the completions, the original;
-    or an .npy of the completions."""
+    """Write a PNG with a row of images: the known part of the original, the completions, the original; or an .npy with
+    the completions."""
     if path.suffix.lower() == ".npy":
         save_npy(path, completions)
         return

@@ -1,16 +1,20 @@
-"""Noise: the ladder of levels, draws of σ for training, and random numbers that belong to one sample alone."""
+"""Noise: schedules, draws of σ for training, and random numbers that belong to one sample alone.
+
+A noise schedule is a 1-D tensor of decreasing sigmas.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from scorefield.acceleration import kernels
 from scorefield.score import expand, same_shape
+from scorefield.spacing import check_geometric
 
 RandnLike = Callable[[Tensor], Tensor]
 """x -> standard normal noise of x's shape, type and device."""
@@ -21,28 +25,18 @@ DrawSigma = Callable[[Tensor], Tensor]
 
 def geometric(sigma_max: float, sigma_min: float, levels: int) -> Tensor:
     """σ₁ > ... > σ_L with σ₁/σ₂ = ... = σ_{L−1}/σ_L, σ₁ = sigma_max and σ_L = sigma_min exactly (Section 4.1)."""
-    if levels < 1:
-        raise ValueError(f"levels must be at least 1; got {levels}")
-    if not (0 < sigma_min < math.inf and 0 < sigma_max < math.inf):
-        raise ValueError(f"sigmas must be positive and finite; got {sigma_max} ... {sigma_min}")
-    if levels == 1 and sigma_max != sigma_min:
-        raise ValueError(
-            f"one level has one sigma; got sigma_max={sigma_max} and sigma_min={sigma_min} (make them equal)"
-        )
-    if levels > 1 and not sigma_max > sigma_min:
-        cure = "swap them" if sigma_max < sigma_min else "or ask for one level"
-        raise ValueError(f"sigma_max must exceed sigma_min; got {sigma_max} and {sigma_min} ({cure})")
+    check_geometric(sigma_max, sigma_min, levels)
     ratio = torch.linspace(0, 1, levels, dtype=torch.float64)
     sigmas = sigma_max * (sigma_min / sigma_max) ** ratio
     sigmas[-1] = sigma_min
     return sigmas.to(torch.get_default_dtype())
 
 
-def ladder(sigmas: Tensor | Sequence[float]) -> Tensor:
-    """The sigmas as a tensor (L,), if they are levels to descend: positive, finite, decreasing."""
+def as_schedule(sigmas: Tensor | Sequence[float]) -> Tensor:
+    """The sigmas as a tensor (L,), after checking that they are positive, finite and decreasing."""
     sigmas = sigmas if isinstance(sigmas, Tensor) else torch.tensor(sigmas, dtype=torch.get_default_dtype())
     if sigmas.ndim != 1 or not len(sigmas):
-        raise ValueError(f"sigmas must be a list of levels, shape (L,); got {tuple(sigmas.shape)}")
+        raise ValueError(f"sigmas must be a list of noise levels, shape (L,); got {tuple(sigmas.shape)}")
     if not sigmas.is_floating_point():
         raise ValueError(f"sigmas must be floating point; got {sigmas.dtype} (sigmas.float())")
     if not (sigmas.isfinite().all() and (sigmas > 0).all()):
@@ -54,23 +48,31 @@ def ladder(sigmas: Tensor | Sequence[float]) -> Tensor:
 
 
 def one_level(sigmas: Tensor | Sequence[float], *, generator: torch.Generator | None = None) -> DrawSigma:
-    """One level for each example, drawn at random: Eq. 6 in expectation, at the cost of one network call."""
-    levels = ladder(sigmas)
+    """One level for each example, drawn uniformly: Eq. 6 in expectation, at the cost of one network call."""
+    schedule = as_schedule(sigmas)
 
     def draw(x: Tensor) -> Tensor:
         device = generator.device if generator else x.device
-        level = torch.randint(len(levels), x.shape[:1], generator=generator, device=device)
-        return levels.to(x.device)[level.to(x.device)]
+        level = torch.randint(len(schedule), x.shape[:1], generator=generator, device=device)
+        return schedule.to(x.device)[level.to(x.device)]
 
     return draw
 
 
+def level_at(schedule: Tensor, u: Tensor) -> Tensor:
+    """The levels that uniform numbers u in [0, 1) choose: `one_level` with random numbers of the caller's.
+
+    The schedule is not checked, because that would look at its values, which a recording on a GPU cannot do.
+    """
+    return schedule[(u * len(schedule)).long()]
+
+
 def every_level(sigmas: Tensor | Sequence[float]) -> DrawSigma:
     """All levels for all examples, (L, B): the full sum of Eq. 6, at the cost of L network calls."""
-    levels = ladder(sigmas)
+    schedule = as_schedule(sigmas)
 
     def draw(x: Tensor) -> Tensor:
-        return levels.to(x.device)[:, None].expand(-1, len(x))
+        return schedule.to(x.device)[:, None].expand(-1, len(x))
 
     return draw
 
@@ -105,22 +107,21 @@ class SampleNoise:
     this costs about ten times `torch.randn_like` on a CPU, which next to a network is little, and one launch on a GPU.
     """
 
-    def __init__(self, seeds: Iterable[int]) -> None:
+    def __init__(self, seeds: Iterable[int], *, device: torch.device | str = "cpu") -> None:
         seeds = [operator.index(seed) for seed in seeds]
         if not seeds:
             raise ValueError("no seeds (give one for each sample)")
         if not all(0 <= seed < 2**64 for seed in seeds):
             raise ValueError(f"seeds must be whole numbers from 0 to 2⁶⁴ − 1; got {min(seeds)} ... {max(seeds)}")
         self._key = torch.tensor([[seed & _MASK for seed in seeds], [seed >> 32 for seed in seeds]]).unsqueeze(-1)
+        self._key = self._key.to(device)
         self._draws = 0
 
     @classmethod
     def at_step(cls, seed: int, step: int, places: range, *, device: torch.device | str = "cpu") -> SampleNoise:
         """Noise for step number `step` of a training run: place k of its batch depends on (seed, step, k) alone."""
         noise = cls([0])
-        if kernels.usable(torch.empty(0, device=device)):
-            from scorefield.acceleration.kernels import philox as fused
-
+        if (fused := _fused_kernels(torch.empty(0, device=device))) is not None:
             noise._key = fused.keys(seed, step, places, device)
             return noise
         place = torch.arange(places.start, places.stop, device=device)
@@ -139,6 +140,23 @@ class SampleNoise:
         """Become the other one, in the same memory: what was recorded with this noise gets new numbers."""
         self._key.copy_(other._key)
         self._draws = other._draws
+
+    def rand(self, shape: Sequence[int]) -> Tensor:
+        """Uniform noise in [0, 1), one tensor of that shape for each sample."""
+        return self.rand_like(torch.empty(self._key.shape[1], *shape, device=self._key.device))
+
+    def randn(self, shape: Sequence[int]) -> Tensor:
+        """Standard normal noise, one tensor of that shape for each sample."""
+        return self.randn_like(torch.empty(self._key.shape[1], *shape, device=self._key.device))
+
+    def choice(self, n: int) -> Tensor:
+        """A whole number from 0 to n − 1 for each sample, (B,), which depends on the sample's seed alone.
+
+        It is not one of the draws: whether it is asked for does not change the noise that follows.
+        """
+        zero = torch.zeros_like(self._key[0, :, 0])
+        word = philox((zero, zero, zero, torch.ones_like(zero)), (self._key[0, :, 0], self._key[1, :, 0]))[0]
+        return word * n >> 32
 
     def randn_like(self, x: Tensor) -> Tensor:
         """Standard normal noise of x's shape, by the method of Box and Muller."""
@@ -161,10 +179,8 @@ class SampleNoise:
     def _fused(self, x: Tensor, *, normal: bool) -> Tensor | None:
         """The next draw in one launch, where there is a GPU."""
         self._check(x)
-        if x.dtype == torch.float64 or self._draws > _MASK or not kernels.usable(x):
+        if x.dtype == torch.float64 or self._draws > _MASK or (fused := _fused_kernels(x)) is None:
             return None
-        from scorefield.acceleration.kernels import philox as fused
-
         self._draws += 1
         drawn = fused.noise(self._key, self._draws - 1, x.shape, normal=normal).to(x.dtype)
         return drawn if normal or x.dtype == torch.float32 else drawn.clamp(max=1 - torch.finfo(x.dtype).eps / 2)
@@ -181,6 +197,19 @@ class SampleNoise:
         self._draws += 1
         words = torch.stack(philox((block, low, high, torch.zeros_like(block)), tuple(self._key)), -1).flatten(1)
         return words.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+
+
+def _fused_kernels(x: Tensor) -> Any:  # noqa: ANN401
+    """The module that draws noise in one launch, if it can be used on this tensor's device."""
+    if not x.is_cuda:
+        return None
+    from scorefield.acceleration import kernels  # not before a GPU needs it: acceleration is built on this module
+
+    if not kernels.usable(x):
+        return None
+    from scorefield.acceleration.kernels import philox
+
+    return philox
 
 
 def sample_seeds(seed: int, indices: Iterable[int]) -> list[int]:

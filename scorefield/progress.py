@@ -1,4 +1,4 @@
-"""Progress of long work, on stderr: a bar on a terminal, a plain line now and then elsewhere (log files, CI)."""
+"""Progress of long work on stderr: a bar on a terminal, and plain lines elsewhere (log files, CI)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Track = Callable[[Iterable[T], str, int], Iterator[T]]
-"""(items, what is being done, how many items) -> the items."""
+"""(items, a description of the work, the number of items) -> the items."""
 
 SECONDS_BETWEEN_LINES = 5.0
 
 
 def track(items: Iterable[T], what: str, total: int) -> Iterator[T]:
-    """The items, while stderr tells how far they are and how long the rest will take."""
+    """The items, while stderr shows how many are done and how long the rest will take."""
     with Bar(what, total) as bar:
         for done, item in enumerate(items, 1):
             yield item
@@ -27,12 +27,12 @@ def track(items: Iterable[T], what: str, total: int) -> Iterator[T]:
 
 
 def silent(items: Iterable[T], what: str, total: int) -> Iterator[T]:
-    """The items, and not a word."""
+    """The items, without any output."""
     return iter(items)
 
 
 class Bar:
-    """Work of `total` parts, the first `done` of which were done before. Use it as a context manager."""
+    """Progress of work with `total` parts, of which `done` were done before. Use it as a context manager."""
 
     def __init__(self, what: str, total: int, *, done: int = 0) -> None:
         self.what, self.total, self.first, self.done = what, total, done, done
@@ -48,7 +48,7 @@ class Bar:
         return self
 
     def advance(self, done: int, note: str = "") -> None:
-        """`done` parts are done now; `note` is shown beside, a loss say."""
+        """`done` parts are done now. `note` is shown beside them, a loss for instance."""
         self.done, self.note = done, note or self.note
         if self._rich:
             self._rich.update(self._rich.task_ids[0], completed=done, note=self.note)

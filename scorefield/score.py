@@ -10,12 +10,16 @@ take any of them. What depends on more (a label, say) is bound outside: ``partia
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 Score = Callable[[Tensor, Tensor], Tensor]
 """(x, sigma) -> s(x, σ), of x's shape."""
+
+ConditionalScore = Callable[..., Tensor]
+"""(x, sigma, **conditions) -> s(x, σ | conditions). A condition is a keyword tensor with one row per example."""
 
 Energy = Callable[[Tensor, Tensor], Tensor]
 """(x, sigma) -> E(x, σ) = −log q_σ(x) + constant, of shape (B,)."""
@@ -72,6 +76,15 @@ def same_shape(s: Tensor, x: Tensor, what: str = "a score") -> Tensor:
     if s.shape != x.shape:
         raise ValueError(f"{what} must return x's shape, {tuple(x.shape)}; got {tuple(s.shape)}")
     return s
+
+
+def unbind(score: ConditionalScore) -> tuple[ConditionalScore, dict[str, Tensor]]:
+    """A score without the conditions that `partial` has bound to it, and these: for whatever splits batches."""
+    if not isinstance(score, partial):
+        return score, {}
+    conditions = {name: value for name, value in score.keywords.items() if isinstance(value, Tensor)}
+    others = {name: value for name, value in score.keywords.items() if name not in conditions}
+    return partial(score.func, *score.args, **others), conditions
 
 
 def denoised(score: Score, x: Tensor, sigma: Tensor | float) -> Tensor:

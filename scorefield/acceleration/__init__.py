@@ -1,0 +1,73 @@
+"""The fast paths, and the one place that chooses between them.
+
+On GPUs: fused Triton kernels in 16 bit, and CUDA graphs that launch them. On CPUs, for sampling: threads that share a
+batch. Every fast path computes what the plain network computes, and has a test against it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from scorefield.acceleration import kernels
+from scorefield.acceleration.graphs import Recorded
+from scorefield.acceleration.threads import in_threads
+from scorefield.derivatives import QuadraticForm, either_mode
+from scorefield.networks import RefineNet, ResNet
+from scorefield.score import ConditionalScore
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where the network's parameters are; the CPU for a network that has none."""
+    return next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+
+
+def has_fused_kernels(network: nn.Module) -> bool:
+    """Whether there are fused kernels for this network, and a GPU that can run them."""
+    return isinstance(network, RefineNet) and kernels.usable(next(network.parameters()))
+
+
+def fused(network: nn.Module, *, dtype: torch.dtype = torch.float16) -> ConditionalScore:
+    """The network's score by fused kernels, or the network itself where there are none."""
+    if not has_fused_kernels(network):
+        return network
+    from scorefield.acceleration.refinenet import FusedRefineNet
+
+    assert isinstance(network, RefineNet)
+    return FusedRefineNet(network, dtype=dtype)
+
+
+def quadratic_form_of(network: ResNet) -> QuadraticForm:
+    """vᵀ∇s v for Fig. 1's network: by fused kernels where they can run, otherwise as for any network."""
+    if not kernels.usable(next(network.parameters())):
+        return either_mode
+    from scorefield.acceleration.dual import Dual
+
+    return Dual(network)
+
+
+def for_sampling(network: nn.Module, shape: tuple[int, ...], *, size: int, precision: str = "auto") -> ConditionalScore:
+    """The score to sample with, for batches of `size` images of that shape.
+
+    On a CPU the batch is shared by threads. On a GPU a network with fused kernels is recorded as a CUDA graph in
+    float16 (`precision` "auto"); others, and "float32", are called as they are. Conditions are keyword tensors with one
+    row per example, `score(x, sigma, label=y)`, and are split along with x.
+    """
+    if device_of(network).type == "cpu":
+        return in_threads(network)
+    if precision == "float32" or not has_fused_kernels(network):
+        return network
+    return Recorded(
+        fused(network),
+        shape,
+        size=size,
+        device=device_of(network),
+        check=network.check_sigma,  # type: ignore[arg-type]
+        probe=network.accepted_sigmas,  # type: ignore[arg-type]
+        fallback=lambda: fused(network, dtype=torch.bfloat16),
+    )
+
+
+def sampling_precision(network: nn.Module, precision: str) -> str:
+    """What `for_sampling` computes in: float16 or float32."""
+    return "float16" if precision != "float32" and has_fused_kernels(network) else "float32"

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scorefield.derivatives import Field, dot
 from scorefield.acceleration.kernels.dual import norm_elu
 from scorefield.acceleration.kernels.pool import double, halve
+from scorefield.derivatives import Field, dot
 from scorefield.networks import resnet
 from scorefield.networks.resnet import Block, Resize, ResNet
 

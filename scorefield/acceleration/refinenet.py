@@ -24,6 +24,7 @@ from scorefield.acceleration.kernels.add import add
 from scorefield.acceleration.kernels.norm import norm
 from scorefield.acceleration.kernels.pool import halve, pool
 from scorefield.acceleration.kernels.streams import Aside, Beside, at_once
+from scorefield.acceleration.scaled import Conv, Inside, Outside, Scale
 from scorefield.networks.refinenet import (
     ChainedResidualPooling,
     CondInstanceNorm,
@@ -33,7 +34,6 @@ from scorefield.networks.refinenet import (
     ResidualBlock,
     ResidualConvUnits,
 )
-from scorefield.acceleration.scaled import Conv, Inside, Outside, Scale
 
 UNIT = 2.0**-6
 """65,504 stands for 4 million then. What is normalised is of the order of 1, far from float16's smallest steps."""
@@ -47,7 +47,7 @@ DILATED = 4
 """The first block of these stages. What comes of them stays so multiplied up to the normalisations before their sum."""
 
 
-class Fused:
+class FusedRefineNet:
     """A score s(x, σ) with the weights of `network`, which must be on a GPU, channels-last.
 
     `dtype`: float16, or bfloat16, which has room for activations of any size but three digits less. `bad` is 0
@@ -63,8 +63,8 @@ class Fused:
         self._cast, self._units = len(inner), [DEEP if name.startswith(dilated) else UNIT for name in biases]
         self._parameters = [*(rest.pop(name) for name in inner + biases), *rest.values()]
         self._resize: dict[tuple[int, int], Tensor] = {}
-        self._aside = Aside() if network.sigmas.is_cuda else None
-        self.bad = torch.zeros((), device=network.sigmas.device)
+        self._aside = Aside() if network.end.weight.is_cuda else None
+        self.bad = torch.zeros((), device=network.end.weight.device)
 
     def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
         network = self.network

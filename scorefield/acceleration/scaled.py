@@ -50,7 +50,7 @@ class Conv(torch.autograd.Function):
 
 
 class Scale:
-    """By what the gradients of one call are multiplied: known when its backward pass begins. `bad`: see Fused."""
+    """The factor of the gradients of one call, known when its backward pass begins. `bad`: see FusedRefineNet."""
 
     value: Tensor
 

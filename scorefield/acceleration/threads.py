@@ -13,30 +13,34 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from scorefield.score import Score
+from scorefield.score import ConditionalScore, unbind
 
 
-def in_threads(score: Score, *, threads: int | None = None) -> Score:
-    """The same score without gradients, by several threads, each with a part of the batch; None: as many as PyTorch's.
+def in_threads(score: ConditionalScore, *, threads: int | None = None) -> ConditionalScore:
+    """The same score without gradients, computed by several threads, each with a part of the batch.
 
-    The parts of a batch must not depend on each other. Where there are fewer of them than threads, PyTorch's threads
-    share the work.
+    `threads` is PyTorch's own number unless given. Examples must not depend on each other. Conditions, keyword tensors
+    with one row per example, are split along with x. For fewer examples than threads, PyTorch's threads share the work.
     """
     threads = threads or torch.get_num_threads()
     return score if threads == 1 else _InThreads(score, threads)
 
 
 class _InThreads:
-    def __init__(self, score: Score, threads: int) -> None:
-        self._score, self._threads = score, threads
+    def __init__(self, score: ConditionalScore, threads: int) -> None:
+        (self._score, self._bound), self._threads = unbind(score), threads
         self._pool = ThreadPoolExecutor(threads, initializer=partial(torch.set_num_threads, 1))
 
-    def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, sigma: Tensor, **conditions: Tensor) -> Tensor:
+        conditions = self._bound | conditions
         if len(x) < self._threads:
-            return self._part(x, sigma)
-        parts = x.chunk(self._threads), sigma.expand(len(x)).chunk(self._threads)
-        return torch.cat(list(self._pool.map(self._part, *parts)))
+            return self._part(x, sigma, conditions)
+        parts = x.chunk(self._threads)
+        sigmas = sigma.expand(len(x)).chunk(self._threads)
+        chunks = {name: value.chunk(self._threads) for name, value in conditions.items()}
+        each = [{name: values[k] for name, values in chunks.items()} for k in range(len(parts))]
+        return torch.cat(list(self._pool.map(self._part, parts, sigmas, each)))
 
-    @torch.no_grad()  # each thread has its own say on gradients
-    def _part(self, x: Tensor, sigma: Tensor) -> Tensor:
-        return self._score(x, sigma)
+    @torch.no_grad()  # whether gradients are on is a setting of each thread
+    def _part(self, x: Tensor, sigma: Tensor, conditions: dict[str, Tensor]) -> Tensor:
+        return self._score(x, sigma, **conditions)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,19 +20,17 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from scorefield.files import new_file
-from scorefield.networks import RefineNet
-from scorefield.models.recipes import Recipe, ladder_of, network_of
-from scorefield.models.pretrained import PREFIX, find, shipped_models
-from scorefield.version import __version__
 
 FORMAT = 1
 """Raised when older software could no longer read the files."""
+CHECKPOINTS = "checkpoints"
+"""The folder inside a run that holds its model files."""
 
-Weights = Literal["raw", "ema"]
+T = TypeVar("T")
 
 
 class BrokenCheckpointError(ValueError):
-    """A file that is cut short, altered, or no checkpoint at all."""
+    """The file is cut short, altered, or not a checkpoint."""
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -67,7 +64,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         hint = "; a released checkpoint becomes one with: scorefield import" if path.suffix in (".pth", ".pt") else ""
         raise BrokenCheckpointError(f"{path} is damaged or no safetensors file ({error}{hint})") from error
     if "sha256" not in metadata:
-        raise ValueError(f"{path} is a safetensors file, but not one of scorefield's")
+        raise ValueError(f"{path} is a safetensors file, but scorefield did not write it")
     plain = {name: value for name, value in metadata.items() if name != "sha256"}
     if metadata.get("sha256") != _digest(tensors, plain):
         raise BrokenCheckpointError(f"{path} is damaged: its checksum does not match its content")
@@ -90,118 +87,21 @@ def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class Model:
-    """A network and all that is known of it. A score: `model.score(x, sigma)`, for images (B, *shape) in [0, 1]."""
-
-    network: RefineNet = field(repr=False)
-    recipe: Recipe
-    shape: tuple[int, int, int]
-    step: int
-    weights: Weights
-    held: tuple[Weights, ...]
-    """What the file holds; `weights` says which of them the network has."""
-    facts: dict[str, str]
-    """What else the file says: the data's name and digest, the version that wrote it."""
-    digest: str
-    """SHA-256 of the file's content."""
-
-    @property
-    def sigmas(self) -> Tensor:
-        return self.network.sigmas
-
-    def score(self, x: Tensor, sigma: Tensor, *, nearest: bool = False) -> Tensor:
-        """s(x, σ). `nearest`: a σ that the network was not trained for is served by the level next to it."""
-        return self.network(x, sigma, nearest=nearest)
-
-
-def save_model(
-    path: Path,
-    raw: Mapping[str, Tensor],
-    ema: Mapping[str, Tensor] | None,
-    *,
-    recipe: Recipe,
-    shape: tuple[int, int, int],
-    step: int,
-    facts: Mapping[str, str],
-) -> None:
-    """A model file with the raw weights and, if given, the averaged ones."""
-    tensors = {f"raw/{name}": value for name, value in raw.items()}
-    tensors |= {f"ema/{name}": value for name, value in (ema or {}).items()}
-    metadata = {
-        **facts,
-        "kind": "scorefield model",
-        "version": __version__,
-        "recipe": json.dumps(asdict(recipe)),
-        "sigmas": json.dumps(ladder_of(recipe).tolist()),
-        "shape": json.dumps(shape),
-        "data_range": "[0, 1]",
-        "step": str(step),
-        "weights": "raw, ema" if ema else "raw",
-    }
-    write(path, tensors, metadata)
-
-
-def load(path: Path | str, *, weights: Weights | None = None, device: torch.device | str = "cpu") -> Model:
-    """A model from a file, or the newest whole one of a run folder, or the shipped one of that name (`mnist-small`).
-
-    `weights`: raw or ema, where the file holds both; by default the moving average, if there is one.
-    """
-    path, tensors, metadata = read_model(path)
-    recipe = recipe_from_json(metadata["recipe"])
-    held = held_by(tensors)
-    chosen = weights or held[-1]
-    if chosen not in held:
-        raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={chosen}")
-    shape = tuple(json.loads(metadata["shape"]))
-    network = network_of(recipe, channels=shape[0])
-    state = {name.removeprefix(f"{chosen}/"): v.float() for name, v in tensors.items() if name.startswith(f"{chosen}/")}
-    try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
-        raise BrokenCheckpointError(f"{path} does not hold the weights of its recipe's network: {error}") from error
-    known = {"format", "kind", "recipe", "sigmas", "shape", "step", "weights", "sha256"}
-    facts = {name: value for name, value in metadata.items() if name not in known}
-    network = network.to(device).eval().requires_grad_(False)
-    step, digest = int(metadata["step"]), metadata["sha256"]
-    return Model(network, recipe, shape, step, chosen, held, facts, digest)
-
-
-def read_model(name: Path | str) -> tuple[Path, dict[str, Tensor], dict[str, str]]:
-    """The model file that is meant by a path or a shipped model's name, its tensors and its metadata."""
-    path = find(name)
-    path, (tensors, metadata) = newest_whole(model_files(path), path) if path.is_dir() else (path, read(path))
-    if metadata.get("kind") != "scorefield model":
-        raise ValueError(f"{path} is no scorefield model (released checkpoints become one with: scorefield import)")
-    return path, tensors, metadata
-
-
-def held_by(tensors: Mapping[str, Tensor]) -> tuple[Weights, ...]:
-    """Which weights these are: raw ones, averaged ones, or both."""
-    kinds: tuple[Weights, ...] = ("raw", "ema")
-    return tuple(kind for kind in kinds if any(name.startswith(f"{kind}/") for name in tensors))
-
-
-def recipe_from_json(text: str) -> Recipe:
-    """The recipe of a file; fields that this version does not know are an error, missing ones have their defaults."""
-    values = json.loads(text)
-    unknown = values.keys() - {field.name for field in fields(Recipe)}
-    if unknown:
-        raise ValueError(f"the recipe has unknown fields {', '.join(sorted(unknown))} (install a newer scorefield)")
-    return Recipe(**values)
-
-
 def model_files(run: Path) -> list[Path]:
-    """The model files of a run, oldest first."""
-    return sorted((run / "checkpoints").glob("model-*.safetensors"))
+    """The model files of a run folder, oldest first."""
+    return sorted((run / CHECKPOINTS).glob("model-*.safetensors"))
 
 
-def newest_whole(files: list[Path], run: Path) -> tuple[Path, tuple[dict[str, Tensor], dict[str, str]]]:
-    """The newest of these files that is whole, and its content; a damaged one is passed over with a warning."""
+def newest_whole(
+    files: Sequence[Path], read: Callable[[Path], T], *, skip: Callable[[str], None] = warnings.warn
+) -> tuple[Path, T] | None:
+    """The newest of these files that can be read, and what `read` makes of it; None if there is none.
+
+    `skip` gets a message about each damaged file that is passed over.
+    """
     for path in reversed(files):
         try:
             return path, read(path)
         except BrokenCheckpointError as error:
-            warnings.warn(f"{error}; taking the checkpoint before it", stacklevel=2)
-    other = f"; the shipped model of that name is {PREFIX}{run}" if str(run) in shipped_models() else ""
-    raise FileNotFoundError(f"{run} holds no whole checkpoint (checkpoints/model-STEP.safetensors{other})")
+            skip(f"{error}; using the checkpoint before it")
+    return None

@@ -1,4 +1,4 @@
-"""Small model files to share: one set of weights, in 16 bit, and nothing of the machine on which it was trained."""
+"""Small model files to share: one set of weights, in 16 bit, and no path of the machine that trained it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from scorefield.models.checkpoint import Weights, held_by, read_model, recipe_from_json, write
 from scorefield.data.named import name_alone
+from scorefield.models.checkpoint import write
+from scorefield.models.model import Weights, held_weights, read_model, recipe_from_json
+from scorefield.models.pretrained import pretrained_models
 from scorefield.models.recipes import Recipe
-from scorefield.models.pretrained import shipped_models
 from scorefield.version import __version__
 
 Precision = Literal["float16", "float32"]
@@ -26,20 +27,20 @@ class Exported:
 
     held: tuple[Weights, ...]
     size: int
-    """Bytes."""
+    """Size of the file in bytes."""
     change: float
-    """The largest of all tensors' ‖rounded − exact‖ / ‖exact‖."""
+    """The largest relative rounding error ‖rounded − exact‖ / ‖exact‖ of a tensor."""
 
 
 def export(
     model: str | Path, out: Path, *, weights: Weights | Literal["both"] | None = None, precision: Precision = "float16"
 ) -> Exported:
-    """A model file with these weights of the model; by default those that `load` would choose.
+    """Write a model file with these weights of the model; by default those that `load` would choose.
 
-    float16 rather than bfloat16: weights are far from its largest number, and it has three more bits.
+    float16 rather than bfloat16: weights are far below its largest number, and it has three more bits.
     """
     path, tensors, metadata = read_model(model)
-    held = held_by(tensors)
+    held = held_weights(tensors)
     wanted = held if weights == "both" else (weights or held[-1],)
     if not set(wanted) <= set(held) or (weights == "both" and len(held) < 2):
         raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={weights}")
@@ -50,16 +51,16 @@ def export(
 
 
 def _rounded(name: str, value: Tensor, precision: Precision) -> Tensor:
-    """The noise levels stay as they are, because a network looks its levels up in them."""
-    if name.endswith("/sigmas"):
+    """Noise levels keep their precision, because a network looks its levels up in them; whole numbers stay whole."""
+    if name.endswith("/sigmas") or not value.is_floating_point():
         return value
     rounded = value.to(getattr(torch, precision))
     if not rounded.isfinite().all():
         limit = torch.finfo(torch.float16).max
         raise ValueError(
-            f"{name} holds {value.abs().max():g}, and {precision} reaches to {limit:g} (--precision float32)"
+            f"{name} holds {value.abs().max():g}, and the largest {precision} number is {limit:g} (--precision float32)"
             if value.isfinite().all()
-            else f"{name} holds values that are not finite (take another checkpoint)"
+            else f"{name} holds values that are not finite (choose another checkpoint)"
         )
     return rounded
 
@@ -71,20 +72,19 @@ def _change(exact: Tensor, rounded: Tensor) -> float:
 
 
 def published(recipe: Recipe) -> dict[str, Any]:
-    """A recipe's settings without places of this machine: of the folders or files that the data and the first weights
-    came from, the names alone (./NAME for what is not the shipped model of that name). No word of first weights where
-    there were none: reports from before there were any stay comparable, and older software can read such files."""
+    """A recipe's settings without paths of this machine: the data and the starting weights are given by name only, as
+    ./NAME where another pretrained model has that name. A recipe without starting weights does not mention them."""
     settings = asdict(recipe) | {"data": name_alone(recipe.data)}
     start = settings.pop("start")
     if start is None:
         return settings
     alone = name_alone(start)
-    return {**settings, "start": f"./{alone}" if alone != start and alone in shipped_models() else alone}
+    return {**settings, "start": f"./{alone}" if alone != start and alone in pretrained_models() else alone}
 
 
 def _without_paths(metadata: Mapping[str, str]) -> dict[str, str]:
-    """All that a file says of itself, as it may be published."""
-    facts = {name: value for name, value in metadata.items() if name not in ("sha256", "format")}
+    """A file's metadata as they may be published."""
+    kept = {name: value for name, value in metadata.items() if name not in ("sha256", "format")}
     recipe = recipe_from_json(metadata["recipe"])
-    facts |= {"version": __version__, "recipe": json.dumps(published(recipe))}
-    return facts | ({"data": name_alone(metadata["data"])} if "data" in metadata else {})
+    kept |= {"version": __version__, "recipe": json.dumps(published(recipe))}
+    return kept | ({"data": name_alone(metadata["data"])} if "data" in metadata else {})

@@ -1,6 +1,6 @@
-"""Recipes: all that decides what a training run computes, as typed values. The paper's settings are the defaults.
+"""Recipes: all settings that decide what a training run computes. The paper's settings are the defaults.
 
-This is the only place where a name becomes a function.
+This module does not import PyTorch, so that the command line can list the recipes at once.
 """
 
 from __future__ import annotations
@@ -8,90 +8,95 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import torch
-from torch import Tensor
-
-from scorefield.networks import RefineNet
-from scorefield.noise import geometric
-from scorefield.objectives import Objective, denoising, sliced
+from scorefield.spacing import check_geometric
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One training run. Two runs with equal recipes, on the same data and from the same start, compute the same
-    numbers."""
+    """All settings of one training run. Equal recipes, with the same data and start, compute the same numbers."""
 
     data: str = "mnist"
-    """Images to learn from: mnist, cifar10, celeba, a folder of images, or an .npy/.npz of bytes (N, H, W[, C])."""
+    """Training images: mnist, cifar10, celeba, a folder of images, or an .npy/.npz of bytes (N, H, W[, C])."""
     image_size: int | None = None
-    """Resize images to this height and width (after cropping). None keeps their size, which must be one for all."""
+    """Resize images to this height and width, after cropping. None keeps their size, which must be the same for all."""
     crop: int | None = None
-    """Cut a square of this side out of the middle of each image first."""
+    """First crop a centred square of this side from each image. None does not crop."""
     flip: bool = False
-    """Mirror half of the images, at random."""
+    """Mirror each image left to right with probability 1/2."""
     dequantise: bool = True
-    """Fill the gaps between the 256 grey values: x·255/256 + u/256, u uniform. As the released code does; the paper is
-    silent."""
+    """Add uniform noise between the 256 grey values, x·255/256 + u/256, as the released code does. The paper does not
+    mention it."""
     held_out: int = 512
-    """Images kept apart to measure the loss on; of a named data set, from its test split. 0: none."""
+    """Number of held-out images on which the loss is measured. For a named data set they come from its test split. 0
+    holds none out."""
+
+    network: str = "refinenet"
+    """The network: refinenet, the paper's."""
 
     width: int = 64
-    """Filters of the network at full resolution; the paper has 64 for MNIST, 128 for CIFAR-10 and CelebA."""
+    """Number of filters at full resolution (the paper: 64 for MNIST, 128 for CIFAR-10 and CelebA)."""
     sigma_max: float = 1.0
-    """The largest noise level's standard deviation, for pixels in [0, 1]."""
+    """Largest noise level σ₁, for pixels in [0, 1]."""
     sigma_min: float = 0.01
-    """The smallest noise level's."""
+    """Smallest noise level σ_L."""
     levels: int = 10
-    """Number of noise levels, in geometric progression."""
+    """Number of noise levels L, in geometric progression."""
     start: str | None = None
-    """A model to begin with instead of random weights: a file, a run or a shipped model's name, with the same network
-    (channels, width and noise levels); its moving average where it has one. Adam begins anew: --warmup 500 spares it
-    large first steps."""
+    """Start from this model's weights instead of random ones: a file, a run folder or a pretrained model with the same
+    network (channels, width and noise levels). Its moving average is used if it has one. Adam starts from zero, so
+    --warmup 500 is advisable."""
 
     objective: Literal["denoising", "sliced"] = "denoising"
-    """Score matching: denoising (Eq. 5, the paper's choice) or sliced (Eq. 3 on perturbed data, more work)."""
+    """Score matching objective: denoising (Eq. 5, the paper's choice) or sliced (Eq. 3 on perturbed data, slower)."""
     steps: int = 200_000
-    """Training iterations."""
+    """Number of training iterations."""
     batch_size: int = 128
-    """Images per iteration, over all processes together."""
+    """Images per iteration, summed over all processes."""
     learning_rate: float = 1e-3
-    """Of Adam."""
+    """Adam learning rate."""
     warmup: int = 0
-    """Iterations over which the learning rate rises from 0."""
+    """Number of iterations over which the learning rate rises linearly from 0."""
     clip: float = 0.0
-    """Largest norm of the gradient; longer ones are shortened to it. 0: no clipping."""
+    """Clip the gradient's norm to this value. 0 does not clip."""
     ema: float = 0.0
-    """Decay of a moving average of the weights, 0.999 say, kept beside the raw ones. 0: none, as in the paper."""
+    """Decay of an exponential moving average of the weights, kept beside the raw weights; 0.999 is usual. 0 keeps no
+    average, as in the paper."""
     seed: int = 0
-    """Of initial weights, batches and noise."""
+    """Seed of the initial weights, the batches and the noise."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the network's arithmetic; auto: 16 bit on GPUs (float16 by the fused kernels, bfloat16 where only these do not
-    work), float32 elsewhere."""
+    """Precision of the network's arithmetic. auto is 16 bit on GPUs (float16 with the fused kernels, bfloat16 where
+    they cannot run) and float32 on CPUs."""
     compile: bool = False
-    """Compile the plain network with torch.compile, which takes minutes, for GPUs on which the fused kernels do not
-    work; where they do, they are faster."""
+    """Compile the plain network with torch.compile, which takes minutes. For GPUs that cannot run the fused kernels,
+    which are faster."""
     deterministic: bool = False
-    """Only kernels that give the same bits every time, so that resuming is exact on GPUs too: somewhat slower there."""
+    """Use only deterministic GPU kernels, so that a resumed run is bit-for-bit the same on a GPU too. Slower."""
     micro_batch: int = 0
-    """Images that go through the network at once; a batch is cut into such parts. 0: 32 on CPU (to save memory), all on
-    GPU."""
+    """Number of images that go through the network at once; a batch is cut into parts of this size. 0 means 32 on a
+    CPU, to save memory, and the whole batch on a GPU."""
 
     checkpoint_every: int = 5_000
     """Iterations between checkpoints."""
     evaluate_every: int = 1_000
-    """Iterations between measurements of the held-out loss."""
+    """Iterations between measurements of the loss on held-out images."""
     log_every: int = 100
     """Iterations between lines of log.csv."""
     previews: int = 16
-    """Samples drawn at each checkpoint. 0: none."""
+    """Number of samples drawn at each checkpoint. 0 draws none."""
     preview_steps: int = 0
-    """Sampler steps per level for these samples. 0: as sample_steps on GPU, a tenth of it (and larger) on CPU."""
+    """Sampler steps per noise level for these samples. 0 means sample_steps on a GPU and a tenth of it, with larger
+    steps, on a CPU."""
 
     step_size: float = 2e-5
-    """ε of annealed Langevin dynamics, for sampling this model."""
+    """ε of the model's default sampler, annealed Langevin dynamics."""
     sample_steps: int = 100
-    """T, the sampler's steps per level."""
+    """T of the model's default sampler: its number of steps per noise level."""
+
+    def describe(self) -> str:
+        """One line for lists of recipes."""
+        noise = f"{self.levels} noise levels" if self.levels > 1 else "a single noise level (baseline)"
+        return f"{self.network} of width {self.width} on {self.data}, {noise}, {self.steps:,} iterations."
 
     def __post_init__(self) -> None:
         positive = ("steps", "batch_size", "levels", "checkpoint_every", "evaluate_every", "log_every", "sample_steps")
@@ -107,7 +112,7 @@ class Recipe:
             raise ValueError(f"ema must be from 0 (none) to just below 1; got {self.ema}")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be a whole number from 0 to 2³² − 1; got {self.seed}")
-        geometric(self.sigma_max, self.sigma_min, self.levels)
+        check_geometric(self.sigma_max, self.sigma_min, self.levels)
         if self.sigma_max > 1e4 or self.sigma_min < 1e-5:
             raise ValueError(
                 f"sigmas must lie between 0.00001 and 10000, for pixels in [0, 1]; got {self.sigma_max:g} ... "
@@ -116,17 +121,17 @@ class Recipe:
 
 
 def _baseline(recipe: Recipe) -> Recipe:
-    """The same network for the smallest noise level alone, sampled by plain Langevin dynamics (appendix B.2)."""
+    """The same network for the smallest noise level only, sampled by plain Langevin dynamics (appendix B.2)."""
     return replace(recipe, sigma_max=recipe.sigma_min, levels=1, sample_steps=1000)
 
 
 _MNIST = Recipe(data="mnist", width=64)
-_MNIST_SMALL = replace(  # a quarter of the width, which is quick on a CPU
+_MNIST_SMALL = replace(  # a quarter of the width: fast on a CPU
     _MNIST, width=16, steps=25_000, batch_size=512, learning_rate=2e-3, warmup=1000, ema=0.999
 )
 _CIFAR10 = Recipe(data="cifar10", width=128, flip=True)
 _CELEBA = Recipe(data="celeba", width=128, flip=True, crop=140, image_size=32)
-_TINY = Recipe(  # for a first try on a CPU: fewer and larger noise levels, which a small network learns in minutes
+_TINY = Recipe(  # for a first try on a CPU: fewer, larger noise levels, which a small network learns in minutes
     image_size=16,
     width=16,
     held_out=24,
@@ -155,21 +160,3 @@ RECIPES = {
     "celeba-baseline": _baseline(_CELEBA),
     "tiny": _TINY,
 }
-
-OBJECTIVES: dict[str, Objective] = {"denoising": denoising, "sliced": sliced}
-
-
-def ladder_of(recipe: Recipe) -> Tensor:
-    """The recipe's noise levels, (L,)."""
-    return geometric(recipe.sigma_max, recipe.sigma_min, recipe.levels)
-
-
-def network_of(recipe: Recipe, *, channels: int) -> RefineNet:
-    """The recipe's network with its initial weights, which depend on the seed alone.
-
-    Channels-last: 1.4 times faster than the other layout on a CPU, and what a GPU's tensor cores want.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        network = RefineNet(channels=channels, width=recipe.width, sigmas=ladder_of(recipe))
-    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

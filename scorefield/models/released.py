@@ -1,7 +1,7 @@
-"""Checkpoints of the code released with the paper, turned into our network.
+"""Import of checkpoints of the code released with the paper.
 
 Such a file is a pickled list: the network's state (its names prefixed by `module.`), then the optimizer's. It is opened
-with `weights_only=True`: a file that tries to run code is refused.
+with `weights_only=True`, so a file that tries to run code is refused.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NAMES: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"\.msf\.", ".fuse."),
     (r"\.crp\.", ".pool."),
 ]
-"""Their names, piece by piece, and ours."""
+"""Parts of their parameter names, and ours."""
 _DIMENSIONS = {"begin_conv.weight": 4, "normalizer.embed.weight": 2}
-"""Of the tensors that tell the network's size."""
+"""Number of dimensions of the tensors that give the network's size."""
 
 
 def open_released(path: Path) -> dict[str, Tensor]:
@@ -42,12 +42,14 @@ def open_released(path: Path) -> dict[str, Tensor]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"{path} is no checkpoint of the released code, or it holds more than tensors and was refused for safety "
-            f"({type(error).__name__})"
+            f"{path} is not a checkpoint of the released code, or it was refused for safety because it holds more than "
+            f"tensors ({type(error).__name__})"
         ) from error
     state = content[0] if isinstance(content, (list, tuple)) and content else content
     if not isinstance(state, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
-        raise ValueError(f"{path} is no checkpoint of the released code: a list that starts with the network's tensors")
+        raise ValueError(
+            f"{path} is not a checkpoint of the released code, which is a list that starts with the network's tensors"
+        )
     return {name.removeprefix("module."): value for name, value in state.items()}
 
 
@@ -57,7 +59,7 @@ def from_released(path: Path, *, sigma_max: float = 1.0, sigma_min: float = 0.01
     missing = _DIMENSIONS.keys() - state.keys()
     if missing or any(state[name].ndim != n for name, n in _DIMENSIONS.items()):
         raise ValueError(
-            f"{path} is no NCSN with the paper's network: it lacks {', '.join(sorted(missing or _DIMENSIONS))}"
+            f"{path} does not hold the paper's network: it lacks {', '.join(sorted(missing or _DIMENSIONS))}"
         )
     width, channels = state["begin_conv.weight"].shape[:2]
     levels = len(state["normalizer.embed.weight"])
@@ -68,7 +70,7 @@ def from_released(path: Path, *, sigma_max: float = 1.0, sigma_min: float = 0.01
     try:
         network.load_state_dict(ours)
     except RuntimeError as error:
-        raise ValueError(f"{path} is no NCSN with the paper's network: {error}") from error
+        raise ValueError(f"{path} does not hold the paper's network: {error}") from error
     return network
 
 

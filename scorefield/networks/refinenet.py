@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scorefield.noise import ladder
+from scorefield.noise import as_schedule
 from scorefield.score import as_sigma
 
 
@@ -158,7 +158,7 @@ class RefineNet(nn.Module):
         if channels < 1 or width < 2:
             raise ValueError(f"channels must be at least 1 and width at least 2; got {channels} and {width}")
         self.sigmas: Tensor
-        self.register_buffer("sigmas", ladder(sigmas).detach().clone().float())
+        self.register_buffer("sigmas", as_schedule(sigmas).detach().clone().float())
         n, w = len(self.sigmas), width
         self.channels = channels
         self.begin = conv3x3(channels, w)
@@ -200,27 +200,34 @@ class RefineNet(nn.Module):
         if x.ndim != 4 or x.shape[1] != self.channels:
             raise ValueError(f"x must have shape (B, {self.channels}, H, W); got {tuple(x.shape)}")
 
-    def level(self, sigma: Tensor, x: Tensor, *, nearest: bool = False) -> Tensor:
-        """The index of σ in the ladder, for each sample of x, (B,).
+    @property
+    def accepted_sigmas(self) -> Tensor:
+        """The noise levels that the network knows, (L,), largest first. It refuses others."""
+        return self.sigmas
 
-        To look whether σ is there makes a GPU wait, so it is left out where a graph is recorded, and where σ is a part
-        of the ladder itself.
+    @property
+    def options(self) -> str:
+        """What must be the same for weights to mean the same, as options of the command line."""
+        first, last = self.sigmas[0].item(), self.sigmas[-1].item()
+        levels = f"--levels {len(self.sigmas)} --sigma-max {first:g} --sigma-min {last:g}"
+        return f"--width {self.begin.out_channels} {levels}"
+
+    def check_sigma(self, sigma: Tensor, x: Tensor) -> None:
+        """Raise an error if σ is none of the network's noise levels."""
+        self.level(sigma, x)
+
+    def level(self, sigma: Tensor, x: Tensor, *, nearest: bool = False) -> Tensor:
+        """The index of σ in the network's noise levels, for each sample of x, (B,).
+
+        The check that σ is one of them makes a GPU wait, and is left out where a graph is recorded.
         """
         sigma = as_sigma(sigma, x)
         error, level = (sigma.float().log()[..., None] - self.sigmas.log()).abs().min(-1)
-        if not (nearest or _recording() or _part_of(sigma, self.sigmas)) and not bool((error < 1e-3).all()):
+        if not (nearest or _recording()) and not bool((error < 1e-3).all()):
             known = ", ".join(f"{s:g}" for s in self.sigmas.tolist())
             odd = sigma.flatten()[(~(error < 1e-3)).flatten()][0].item()
             raise ValueError(f"the network knows the noise levels {known}; got sigma {odd:g} (or pass nearest=True)")
         return level.expand(len(x))
-
-
-def _part_of(sigma: Tensor, sigmas: Tensor) -> bool:
-    """Whether, on a GPU, σ lies in the ladder's own memory."""
-    try:
-        return sigma.is_cuda and sigma.untyped_storage().data_ptr() == sigmas.untyped_storage().data_ptr()
-    except RuntimeError:  # a tensor that has no memory, inside a derivative
-        return False
 
 
 def _recording() -> bool:

@@ -1,9 +1,9 @@
 """Training runs in folders: resumed exactly, stopped cleanly, logged, and never overwritten.
 
 RUN/recipe.json                              what the run computes
-RUN/log.csv, held_out.csv                    losses, in total and by level (1 is the largest sigma)
+RUN/log.csv, held_out.csv                    losses, in total and by noise level: loss@SIGMA
 RUN/checkpoints/model-STEP.safetensors       weights, and all that is needed to use them
-RUN/checkpoints/optimizer-STEP.safetensors   the rest of what resuming needs, of the last two checkpoints
+RUN/checkpoints/optimizer-STEP.safetensors   the rest of what resuming needs, for the last two checkpoints
 RUN/samples/STEP.png                         samples at each checkpoint
 """
 

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from scorefield.acceleration import kernels
-from scorefield.distributed import device_name
 from scorefield.acceleration.fast import RecordedUpdate, fast, for_sampling
-from scorefield.networks import RefineNet
+from scorefield.distributed import device_name
 from scorefield.models.recipes import RECIPES, Recipe, network_of
+from scorefield.networks import RefineNet
 from scorefield.score import Score
 from scorefield.training.steps import Descent, TrainingState, adam, descent, example_losses, step_loss
 

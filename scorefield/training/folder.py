@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
-import os
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from scorefield.models import checkpoint
 from scorefield.distributed import Group
-from scorefield.acceleration.fast import for_sampling
 from scorefield.files import new_file, writing
-from scorefield.models.generate import generate
 from scorefield.images import grid, save_png, to_bytes, zoom_for
-from scorefield.training.logs import Log, csv_log
-from scorefield.networks import RefineNet
-from scorefield.noise import sample_seeds
+from scorefield.models import checkpoint
+from scorefield.models.build import build_sampler
+from scorefield.models.model import Model, recipe_from_json, save_model
 from scorefield.models.recipes import Recipe
-from scorefield.training.steps import TrainingState, measure
+from scorefield.training.history import last_step
+from scorefield.training.logs import Log, csv_log
+from scorefield.training.losses import columns
+from scorefield.training.trainer import Batch, Trainer, held_out_losses
 
 FIXED = (
     "image_size",
     "crop",
+    "network",
     "width",
     "sigma_max",
     "sigma_min",
@@ -40,67 +40,81 @@ FIXED = (
     "held_out",
     "start",
 )
-"""What cannot change when a run is resumed. Nor can the data, but for the place where they lie: a digest is kept."""
+"""Settings that cannot change when a run is resumed. Nor can the data, except for their place: a digest is kept."""
 
-PATIENCE = 10
-"""So often a folder is tried again that another process has locked: one that only looks whether it is, is soon gone."""
-CURE = "lower --learning-rate, or add --warmup 1000, --clip 1 or on a GPU --precision bfloat16, and --resume"
+LOCK = ".lock"
+SECONDS_TO_WAIT = 0.5
+"""How long to wait for a folder that another process has locked: a process that only checks the lock is soon gone."""
+NOT_FINITE_FIX = "lower --learning-rate, or add --warmup 1000, --clip 1 or on a GPU --precision bfloat16, and --resume"
 """For runs whose numbers are no longer finite."""
 
 Say = Callable[[str], None]
 
 
-def unsaid(line: str) -> None:
-    """For those who do not want to hear it."""
+def say_nothing(line: str) -> None:
+    """For callers that want no messages."""
 
 
 def check_folder(recipe: Recipe, out: Path, *, resume: bool) -> None:
-    """Whether the run may use this folder: a new one, or to resume, one of the same recipe. None is overwritten."""
+    """Check that the run may use this folder: a new one or, to resume, one of the same recipe. None is overwritten."""
     if resume:
         before = saved_recipe(out)
         changed = [name for name in FIXED if getattr(before, name) != getattr(recipe, name)]
         if changed:
             was = ", ".join(f"{name} {getattr(before, name)}" for name in changed)
             raise ValueError(f"{out} was started with {was}, which a resumed run cannot change (use another --out)")
-    elif out.exists() and not (out / "recipe.json").exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FileExistsError(f"{out} exists already, and is no run (name another folder: --out)")
     elif (out / "recipe.json").exists():
         raise FileExistsError(f"{out} exists already (go on with it: --resume; or name another folder: --out)")
+    elif out.exists() and (not out.is_dir() or any(each.name != LOCK for each in out.iterdir())):
+        raise FileExistsError(f"{out} exists already and is not a run (name another folder: --out)")
 
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Inside, this process alone trains in that folder; the system forgets the lock when the process ends, however."""
+    """Inside, only this process trains in that folder. The system drops the lock when the process ends, however."""
+    from filelock import FileLock, Timeout
+
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out / LOCK)
     try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
-    folder = os.open(out, os.O_RDONLY)
-    for more in range(PATIENCE, -1, -1):
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if not more:
-                os.close(folder)
-                raise FileExistsError(f"another process is training in {out} (wait for it, or stop it)") from None
-            time.sleep(0.05)
-        except OSError as error:  # a file system without locks
-            warnings.warn(f"cannot lock {out}: {error.strerror}", stacklevel=2)
-            break
+        with writing(out):
+            lock.acquire(timeout=SECONDS_TO_WAIT)
+    except Timeout:
+        raise FileExistsError(f"another process is training in {out} (wait for it, or stop it)") from None
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        warnings.warn(f"cannot lock {out}: its file system has no locks", stacklevel=2)
     try:
         yield
     finally:
-        os.close(folder)
-        with suppress(OSError):  # a folder made for nothing goes again; one that holds anything stays
+        if not (out / "recipe.json").exists():  # not a run: leave no trace
+            (out / LOCK).unlink(missing_ok=True)
+        lock.release()
+        with suppress(OSError):  # a folder that holds anything stays
             out.rmdir()
 
 
+def is_locked(out: Path) -> bool:
+    """Whether a process is training in that folder."""
+    from filelock import FileLock, Timeout
+
+    if not (out / LOCK).exists():
+        return False
+    lock = FileLock(out / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    except (OSError, NotImplementedError):  # a folder that may not be written to, or a file system without locks
+        return False
+    lock.release()
+    return False
+
+
 def write_recipe(recipe: Recipe, out: Path) -> None:
-    """Makes the folder where there is none."""
+    """Write recipe.json; makes the folder if it is missing."""
     with new_file(out / "recipe.json") as file:
         file.write(json.dumps(asdict(recipe), indent=2).encode() + b"\n")
 
@@ -108,7 +122,7 @@ def write_recipe(recipe: Recipe, out: Path) -> None:
 def saved_recipe(out: Path) -> Recipe:
     """The recipe that a run folder was started with."""
     try:
-        return checkpoint.recipe_from_json((out / "recipe.json").read_text())
+        return recipe_from_json((out / "recipe.json").read_text())
     except FileNotFoundError:
         raise FileNotFoundError(f"{out} holds no run to resume (leave --resume out to start one)") from None
     except (ValueError, TypeError) as error:
@@ -122,47 +136,56 @@ class Run:
     recipe: Recipe
     out: Path
     group: Group
-    state: TrainingState
-    network: RefineNet
+    trainer: Trainer
+    sigmas: Tensor
+    """The noise levels at which losses are recorded, (L,)."""
     shape: tuple[int, int, int]
-    facts: dict[str, str]
-    held_out: Tensor | None
+    labels: tuple[str, ...]
+    metadata: dict[str, str]
+    held_out: Batch | None
     say: Say
     logs: list[Log] = field(default_factory=list)
     held_out_logs: list[Log] = field(default_factory=list)
     saved: Path | None = None
+    """The last model file."""
     seconds: float = 0.0
-    """Spent in training so far, by all that went on with this run."""
+    """Time spent in training so far, over all resumed parts of the run."""
+
+    @property
+    def step(self) -> int:
+        """The number of updates so far."""
+        return self.trainer.steps_done
 
     def open_logs(self, extra: list[Log]) -> None:
-        """log.csv and held_out.csv, without what they hold of later steps than this one."""
-        levels = range(1, self.recipe.levels + 1)
-        columns = ["loss", *(f"loss_{k}" for k in levels), "learning_rate", "images_per_second", "seconds"]
-        self.logs = [csv_log(self.out / "log.csv", columns, until=self.state.step), *extra]
-        kinds = ["", "ema_"] if self.recipe.ema else [""]
-        columns = [name for kind in kinds for name in (f"{kind}held_out", *(f"{kind}held_out_{k}" for k in levels))]
-        self.held_out_logs = [csv_log(self.out / "held_out.csv", columns, until=self.state.step), *extra]
+        """Open log.csv and held_out.csv, without what they hold of steps after the current one."""
+        sigmas = self.sigmas.tolist()
+        names = [*columns("loss", sigmas), "learning_rate", "images_per_second", "seconds"]
+        self.logs = [csv_log(self.out / "log.csv", names, until=self.step), *extra]
+        kinds = ["held_out", "ema_held_out"] if self.recipe.ema else ["held_out"]
+        names = [name for kind in kinds for name in columns(kind, sigmas)]
+        self.held_out_logs = [csv_log(self.out / "held_out.csv", names, until=self.step), *extra]
 
     def save(self) -> None:
-        """A checkpoint of the current step. The optimizer comes first: a model file means a whole checkpoint."""
-        folder, name = self.out / "checkpoints", f"{self.state.step:08d}.safetensors"
-        moments = optimizer_tensors(self.state.optimizer)
-        for value in (*self.network.state_dict().values(), *(self.state.average or {}).values(), *moments.values()):
+        """Write a checkpoint. The optimizer's file comes first, so that a model file means a whole checkpoint."""
+        folder, name = self.out / checkpoint.CHECKPOINTS, f"{self.step:08d}.safetensors"
+        moments, weights = optimizer_tensors(self.trainer.optimizer), self.trainer.network.state_dict()
+        for value in (*weights.values(), *(self.trainer.average or {}).values(), *moments.values()):
             if not value.isfinite().all():
                 raise FloatingPointError(
-                    f"the weights are not finite after step {self.state.step}, which is not saved; the last good "
-                    f"checkpoint is {self.saved} ({CURE})"
+                    f"the weights are not finite after step {self.step}, which is not saved; the last good checkpoint "
+                    f"is {self.saved} ({NOT_FINITE_FIX})"
                 )
-        facts = {"step": str(self.state.step), "seconds": f"{self.seconds:.3f}"}
-        checkpoint.write(folder / f"optimizer-{name}", moments, facts)
-        checkpoint.save_model(
+        header = {"step": str(self.step), "seconds": f"{self.seconds:.3f}"}
+        checkpoint.write(folder / f"optimizer-{name}", moments, header)
+        save_model(
             folder / f"model-{name}",
-            self.network.state_dict(),
-            self.state.average,
+            weights,
+            self.trainer.average,
             recipe=self.recipe,
             shape=self.shape,
-            step=self.state.step,
-            facts=self.facts,
+            step=self.step,
+            labels=self.labels,
+            metadata=self.metadata,
         )
         self.saved = folder / f"model-{name}"
         before = [p for p in sorted(folder.glob("optimizer-*.safetensors")) if p.name <= f"optimizer-{name}"]
@@ -170,93 +193,116 @@ class Run:
             old.unlink()
 
     def restore(self) -> None:
-        """The newest checkpoint that is whole; damaged ones are passed over with a message."""
-        for model in reversed(checkpoint.model_files(self.out)):
-            optimizer = model.with_name(model.name.replace("model-", "optimizer-"))
-            if not optimizer.exists():
-                continue
-            try:
-                weights, metadata = checkpoint.read(model)
-                moments, facts = checkpoint.read(optimizer)
-            except checkpoint.BrokenCheckpointError as error:
-                self.say(f"{error}; going back to the checkpoint before it")
-                continue
-            if metadata.get("data_digest") != self.facts["data_digest"]:
-                raise ValueError(f"the data of {self.out} changed since it was started: {self.facts['data']}")
-            restore_state(self.state, weights, moments, step=int(metadata["step"]))
-            self.seconds = float(facts.get("seconds", 0))
-            if "start_digest" in metadata:
-                self.facts["start_digest"] = metadata["start_digest"]
-            self.saved = model
-            self.say(f"resuming {self.out} at step {self.state.step}")
+        """Go back to the newest checkpoint that is whole; damaged ones are skipped with a message."""
+        files = [path for path in checkpoint.model_files(self.out) if _optimizer_file(path).exists()]
+        found = checkpoint.newest_whole(files, _read_checkpoint, skip=self.say)
+        if found is None:
+            if checkpoint.model_files(self.out):
+                raise ValueError(f"no checkpoint of {self.out} can be resumed: each is damaged or lacks its optimizer")
+            self.say(f"{self.out} holds no checkpoint yet: starting at step 0")
             return
-        if checkpoint.model_files(self.out):
-            raise ValueError(f"no checkpoint of {self.out} can be resumed: each lacks its optimizer or is damaged")
-        self.say(f"{self.out} holds no checkpoint yet: starting at step 0")
+        self.saved, (weights, metadata, moments, header) = found
+        if metadata.get("data_digest") != self.metadata["data_digest"]:
+            raise ValueError(f"the data of {self.out} changed since it was started: {self.metadata['data']}")
+        restore_trainer(self.trainer, weights, moments, step=int(metadata["step"]))
+        self.seconds = float(header.get("seconds", 0))
+        if "start_digest" in metadata:
+            self.metadata["start_digest"] = metadata["start_digest"]
+        self.say(f"resuming {self.out} at step {self.step}")
 
     def catch_up(self, stopped: Callable[[], bool]) -> None:
-        """What a run that was killed after its last checkpoint still owes to that step."""
-        step = self.state.step
-        if step == 0:
+        """Make the measurements and samples that a killed run still owes to its last checkpoint."""
+        if self.step == 0:
             return
-        due = step % self.recipe.evaluate_every == 0 or step == self.recipe.steps
-        written = (self.out / "held_out.csv").read_text().splitlines()[-1].split(",")[0]
-        if due and self.held_out is not None and written != str(step):
+        due = self.step % self.recipe.evaluate_every == 0 or self.step == self.recipe.steps
+        if due and self.held_out is not None and last_step(self.out / "held_out.csv") != self.step:
             self.evaluate()
-        regular = step % self.recipe.checkpoint_every == 0 or step == self.recipe.steps
+        regular = self.step % self.recipe.checkpoint_every == 0 or self.step == self.recipe.steps
         if regular and self.recipe.previews and not self._preview_file().exists():
-            self.say(f"drawing the samples of step {step}")
+            self.say(f"drawing the samples of step {self.step}")
             self.preview(stopped)
 
     def _preview_file(self) -> Path:
-        return self.out / "samples" / f"{self.state.step:08d}.png"
+        return self.out / "samples" / f"{self.step:08d}.png"
 
     def evaluate(self) -> None:
-        """The held-out loss of the raw and of the averaged weights, into held_out.csv."""
+        """Measure the held-out loss of the raw and of the averaged weights, and write it into held_out.csv."""
         if self.held_out is None:
             return
         numbers: dict[str, float] = {}
-        kinds = {"": self.network} | ({"ema_": self.averaged()} if self.state.average else {})
+        kinds = {"held_out": self.trainer.network}
+        kinds |= {"ema_held_out": self.averaged()} if self.trainer.average else {}
         for kind, network in kinds.items():
-            each = measure(network, self.held_out, network.sigmas, batch_size=64)
-            numbers[f"{kind}held_out"] = each.mean().item()
-            numbers |= {f"{kind}held_out_{k}": v for k, v in enumerate(each.tolist(), 1)}
+            with evaluating(network):
+                each = held_out_losses(network, self.held_out, self.sigmas.to(self.group.device), batch_size=64)
+            names = columns(kind, self.sigmas.tolist())
+            numbers |= dict(zip(names, [each.mean().item(), *each.tolist()], strict=True))
         for log in self.held_out_logs:
-            log(self.state.step, numbers)
+            log(self.step, numbers)
 
-    def preview(self, stopped: Callable[[], bool], tell: Say = unsaid) -> None:
-        """A few samples, as samples/STEP.png. A network in its beginnings may diverge: that is no reason to stop.
+    def preview(self, stopped: Callable[[], bool], tell: Say = say_nothing) -> None:
+        """Draw a few samples, as samples/STEP.png. A network early in training may diverge: the run goes on.
 
-        On a CPU they take a tenth of the sampler's steps, and longer ones: rough, but soon there. Told to stop, it
-        leaves them to the run that is resumed.
+        On a CPU they take a tenth of the sampler's steps, and longer ones: rough, but quick. If the run is told to
+        stop, they are left to the resumed run.
         """
         if not self.recipe.previews:
             return
-        network = self.averaged()
-        hurry = 10 if self.group.device.type == "cpu" and not self.recipe.preview_steps else 1
-        steps = self.recipe.preview_steps or max(1, self.recipe.sample_steps // hurry)
-        step_size = min(self.recipe.step_size * hurry, max(self.recipe.step_size, self.recipe.sigma_min**2))
-        seeds = sample_seeds(0, range(self.recipe.previews))
+        sampler = build_sampler(self.recipe)
+        if self.recipe.preview_steps:
+            sampler = replace(sampler, steps=self.recipe.preview_steps)
+        if self.group.device.type == "cpu" and not self.recipe.preview_steps:
+            longer = min(sampler.step_size * 10, max(sampler.step_size, self.recipe.sigma_min**2))
+            sampler = replace(sampler, steps=max(1, sampler.steps // 10), step_size=longer)
+        n = self.recipe.previews
+        precision = "float32" if self.recipe.precision == "float32" else "auto"
+        model = self.model()
         try:
-            precision = "float32" if self.recipe.precision == "float32" else "auto"
-            score = for_sampling(network, self.shape, size=len(seeds), precision=precision)
-            for state in generate(score, network.sigmas, self.shape, seeds, step_size=step_size, steps=steps):
-                if stopped():
-                    self.say(f"no samples at step {self.state.step}: told to stop")
-                    return
-                tell(f"drawing {len(seeds)} samples: step {state.step} of {steps * len(network.sigmas)}")
+            with evaluating(model.network):
+                for state in model.states(range(n), sampler=sampler, precision=precision):
+                    if stopped():
+                        self.say(f"no samples at step {self.step}: the run was told to stop")
+                        return
+                    tell(f"drawing {n} samples: step {state.step} of {sampler.updates}")
             pixels = grid(to_bytes(state.x))
             save_png(self._preview_file(), pixels, zoom=zoom_for(pixels))
         except FloatingPointError as error:
-            self.say(f"no samples at step {self.state.step}: {error}")
+            self.say(f"no samples at step {self.step}: {error}")
 
-    def averaged(self) -> RefineNet:
-        """The network with the moving average's weights, or as it is where none is kept."""
-        if self.state.average is None:
-            return self.network
-        network = copy.deepcopy(self.network)
-        network.load_state_dict(self.state.average)
+    def model(self) -> Model:
+        """The model as it is now, with averaged weights if an average is kept."""
+        return Model(
+            self.averaged(), self.shape, build_sampler(self.recipe), self.labels, recipe=self.recipe, step=self.step
+        )
+
+    def averaged(self) -> nn.Module:
+        """The network with the moving average's weights, or as it is if no average is kept."""
+        if self.trainer.average is None:
+            return self.trainer.network
+        network = copy.deepcopy(self.trainer.network)
+        network.load_state_dict(self.trainer.average)
         return network
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Inside, the network is in evaluation mode: without dropout, for example."""
+    training = [module for module in network.modules() if module.training]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _optimizer_file(model: Path) -> Path:
+    return model.with_name(model.name.replace("model-", "optimizer-"))
+
+
+def _read_checkpoint(model: Path) -> tuple[dict[str, Tensor], dict[str, str], dict[str, Tensor], dict[str, str]]:
+    """Weights and metadata of a model file, moments and metadata of the optimizer's file beside it."""
+    return *checkpoint.read(model), *checkpoint.read(_optimizer_file(model))
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -266,20 +312,20 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def restore_state(
-    state: TrainingState, weights: Mapping[str, Tensor], moments: Mapping[str, Tensor], *, step: int
+def restore_trainer(
+    trainer: Trainer, weights: Mapping[str, Tensor], moments: Mapping[str, Tensor], *, step: int
 ) -> None:
     """Put a checkpoint's tensors back where they came from."""
-    for kind, tensors in {"raw": state.network.state_dict(), "ema": state.average or {}}.items():
+    for kind, tensors in {"raw": trainer.network.state_dict(), "ema": trainer.average or {}}.items():
         for name, value in tensors.items():
             value.copy_(weights[f"{kind}/{name}"])
-    whole = state.optimizer.state_dict()
+    whole = trainer.optimizer.state_dict()
     whole["state"] = {}
     for name, value in moments.items():
         k, kind = name.split("/")
         whole["state"].setdefault(int(k), {})[kind] = value
-    state.optimizer.load_state_dict(whole)
-    for parameter, kinds in state.optimizer.state.items():
+    trainer.optimizer.load_state_dict(whole)
+    for parameter, kinds in trainer.optimizer.state.items():
         for kind, value in kinds.items():  # in the parameter's own memory layout, which the file does not keep
             kinds[kind] = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
-    state.step = step
+    trainer.steps_done = step

@@ -1,4 +1,4 @@
-"""Where a run's numbers go: CSV files always, TensorBoard and Weights & Biases on request."""
+"""Logs of a run's numbers: CSV files always, TensorBoard and Weights & Biases on request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Log = Callable[[int, Mapping[str, float]], None]
 
 
 def csv_log(path: Path, columns: list[str], *, until: int) -> Log:
-    """A CSV file with these columns after `step`. What it holds of later steps than `until` is dropped: a resumed run
-    writes it again."""
+    """A CSV file with these columns after `step`. Rows of steps after `until` are dropped: a resumed run writes them
+    again."""
     header = ["step", *columns]
     rows: list[list[str]] = []
     if path.exists():
@@ -39,7 +39,7 @@ def _lines(rows: list[list[str]]) -> str:
 
 
 def tensorboard_log(folder: Path, *, until: int) -> Log:
-    """A TensorBoard event file in `folder`; it hides what an earlier one holds of later steps than `until`."""
+    """A TensorBoard event file in `folder`; it hides steps after `until` of an earlier one."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -57,7 +57,7 @@ def tensorboard_log(folder: Path, *, until: int) -> Log:
 def wandb_log(folder: Path, settings: Mapping[str, object], *, until: int) -> Log:
     """A run of Weights & Biases, named after `folder`; its own environment variables (WANDB_MODE, ...) apply.
 
-    The run's name on their side is kept in folder/wandb-id: a resumed training goes on with it, after step `until`.
+    The run's id is kept in folder/wandb-id: a resumed training continues the same run, after step `until`.
     """
     try:
         import wandb

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 import warnings
@@ -13,109 +14,196 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import nn
 
-from scorefield import data
-from scorefield.acceleration import kernels
-from scorefield.distributed import Group, device_name
-from scorefield.acceleration.fast import RecordedUpdate, fast
-from scorefield.training.logs import Log
-from scorefield.networks import RefineNet
-from scorefield.progress import Bar, Track, silent
-from scorefield.models.recipes import OBJECTIVES, Recipe, network_of
-from scorefield.training.folder import CURE, Run, Say, check_folder, locked, unsaid, write_recipe
-from scorefield.training.losses import Losses
-from scorefield.training.start import begin_with
-from scorefield.training.stop import Stop
-from scorefield.score import Score
+from scorefield import acceleration, data
+from scorefield.distributed import Group, device_name, pick_device
+from scorefield.models.build import NETWORKS, build_network, build_schedule
+from scorefield.models.model import load
 from scorefield.models.pretrained import find
-from scorefield.training.steps import Batch, Descent, TrainingState, Update, adam, descent, example_losses, fit, step_loss
+from scorefield.models.recipes import Recipe
+from scorefield.objectives import Objective, denoising, sliced
+from scorefield.progress import Bar, Track, silent
+from scorefield.training.folder import NOT_FINITE_FIX, Run, Say, check_folder, locked, say_nothing, write_recipe
+from scorefield.training.logs import Log
+from scorefield.training.losses import LossMeter, log_bins
+from scorefield.training.stop import Stop
+from scorefield.training.trainer import Batch, RecordedTrainer, Trainer, adam, score_matching
+
+OBJECTIVES: dict[str, Objective] = {"denoising": denoising, "sliced": sliced}
+
+DrawBatch = Callable[[int], Batch]
+"""step -> this process's part of its batch, on the device."""
 
 
 def train(
     recipe: Recipe,
-    out: Path,
-    group: Group,
+    out: Path | str,
+    group: Group | None = None,
     *,
+    network: nn.Module | None = None,
     resume: bool = False,
     minutes: float = float("inf"),
     extra_logs: Sequence[Callable[..., Log]] = (),
     interrupted: Callable[[int], None] = lambda number: None,
-    say: Say = lambda line: None,
+    say: Say = say_nothing,
     track: Track[object] = silent,
 ) -> Path:
-    """Train the recipe in the folder `out` until it is done, told to stop, or out of time. Returns the last model file.
+    """Train by the recipe in the folder `out` until it is done, told to stop, or out of time. Returns the last model
+    file.
 
-    All processes of the group call this together; the main one writes and talks. `extra_logs` make a log each when
-    called with until=STEP, the last step that is done already. `interrupted` is called in the end where a signal has
-    stopped the run, with the signal's number, the same in all processes.
+    `network`: a network of your own, any module with `forward(x, sigma)`, instead of the recipe's; with a number of
+    classes as its attribute `labels` it is called with `label=` as well. All processes of the group call this together;
+    the main one writes and prints. `extra_logs` make a log each when called with until=STEP, the last step that is done
+    already. `interrupted` is called at the end of a run that a signal has stopped, with the signal's number, the same
+    in all processes.
     """
-    stop = Stop(minutes)
-    if not group.main:
-        say = unsaid
+    out, group, stop = Path(out), group or Group(0, 1, pick_device("auto")), Stop(minutes)
+    say = say if group.main else say_nothing
+    if network is not None:
+        recipe = replace(recipe, network=type(network).__name__)
     with ExitStack() as held:
         group.agreed(lambda: held.enter_context(locked(out)))
         group.agreed(partial(check_folder, recipe, out, resume=resume))
         if recipe.start is not None and not resume:
             group.agreed(partial(find, recipe.start))  # before the data are read, which may take long
-        saved = _train(recipe, out, group, stop, resume=resume, extra_logs=extra_logs, say=say, track=track)
+        run, draw_batch = _prepare(recipe, out, group, network, say, track)
+        if resume:
+            run.restore()
+            if len(set(group.all(run.step))) > 1:
+                raise OSError(f"the processes see different checkpoints in {out} (all machines must share that folder)")
+            if run.step > recipe.steps:
+                raise ValueError(f"{out} is at step {run.step} already (give it more --steps than that)")
+        if recipe.start is not None and run.step == 0:
+            _start_from(recipe.start, run)
+        with stop.listening(), chosen_kernels(group.device, deterministic=recipe.deterministic):
+            if group.main:
+                write_recipe(recipe, out)
+                run.open_logs([log(until=run.step) for log in extra_logs])
+                run.catch_up(stop.due)
+            group.wait()
+            _loop(run, draw_batch, stop)
+        unfinished = run.step < recipe.steps
+        stop.number = next(filter(None, group.all(stop.number)), 0) if unfinished else 0
+        if unfinished:
+            why = stop.reason or "another process was told to stop"
+            say(f"stopped at step {run.step} of {recipe.steps}: {why} (go on with --resume)")
     if stop.number:
         interrupted(stop.number)
-    return saved
-
-
-def _train(
-    recipe: Recipe,
-    out: Path,
-    group: Group,
-    stop: Stop,
-    *,
-    resume: bool,
-    extra_logs: Sequence[Callable[..., Log]],
-    say: Say,
-    track: Track[object],
-) -> Path:
-    run, images = _prepare(recipe, out, group, say, track)
-    batch = batches(images, group, batch_size=recipe.batch_size, seed=recipe.seed)
-    if resume:
-        run.restore()
-        if len(set(group.all(run.state.step))) > 1:
-            raise OSError(f"the processes see different checkpoints in {out} (all machines must share that folder)")
-        if run.state.step > recipe.steps:
-            raise ValueError(f"{out} is at step {run.state.step} already (give it more --steps than that)")
-    if recipe.start is not None and run.state.step == 0:
-        model = group.main_first(partial(begin_with, recipe.start, run.state, run.network))
-        if len(set(group.all(model.digest))) > 1:
-            raise OSError(f"the processes see different models as {recipe.start} (all machines must share that file)")
-        run.facts["start_digest"] = model.digest
-        say(f"beginning with the {model.weights} weights of {recipe.start}, of step {model.step}")
-    with stop.listening(), chosen_kernels(group.device, deterministic=recipe.deterministic):
-        if group.main:
-            write_recipe(recipe, out)
-            run.open_logs([log(until=run.state.step) for log in extra_logs])
-            run.catch_up(stop.due)
-        group.wait()
-        _loop(run, batch, stop)
-    unfinished = run.state.step < recipe.steps
-    stop.number = next(filter(None, group.all(stop.number)), 0) if unfinished else 0
-    if unfinished:
-        why = stop.reason or "another process was told to stop"
-        say(f"stopped at step {run.state.step} of {recipe.steps}: {why} (go on with --resume)")
     return run.saved or out
 
 
-def _prepare(recipe: Recipe, out: Path, group: Group, say: Say, track: Track[object]) -> tuple[Run, data.Images]:
-    images, held_out = group.main_first(partial(data_of, recipe, track=track))
+def _prepare(
+    recipe: Recipe, out: Path, group: Group, network: nn.Module | None, say: Say, track: Track[object]
+) -> tuple[Run, DrawBatch]:
+    """The data, the network and the trainer of a run."""
+    images, held_out = group.main_first(partial(training_images, recipe, track=track))
     channels, height, width = images.shape
     apart = "" if held_out is None else f", and {len(held_out)} held out"
     say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}{apart}")
-    network = network_of(recipe, channels=channels).to(group.device)
-    average = {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None
-    facts = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
-    facts["machine"] = device_name(group.device)
-    kept = torch.tensor(held_out.pixels).to(group.device) if held_out is not None else None
-    state = TrainingState(network, adam(network, recipe.learning_rate), average)
-    return Run(recipe, out, group, state, network, (channels, height, width), facts, kept, say), images
+    network = (build_network(recipe, channels=channels) if network is None else network).to(group.device)
+    classes = images.classes if _takes_labels(network, images) else ()
+    metadata = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
+    metadata["machine"] = device_name(group.device)
+    trainer = _trainer(recipe, group, network)
+    kept = None if held_out is None else _resident(held_out, bool(classes), group.device)
+    ends = getattr(network, "sigma_range", None)  # a network for a range of σ has its losses recorded in bins
+    sigmas = build_schedule(recipe) if ends is None else log_bins(*ends)
+    run = Run(recipe, out, group, trainer, sigmas, images.shape, classes, metadata, kept, say)
+    return run, batches(images, group, batch_size=recipe.batch_size, seed=recipe.seed, labels=bool(classes))
+
+
+def _takes_labels(network: nn.Module, images: data.Images) -> bool:
+    """Whether the network is trained with the images' labels: it says for how many classes."""
+    labels = getattr(network, "labels", 0)
+    if labels and labels != len(images.classes):
+        raise ValueError(
+            f"the network has {labels} classes, and {images.name} has {len(images.classes)} (make them the same number)"
+        )
+    return bool(labels)
+
+
+def _trainer(recipe: Recipe, group: Group, network: nn.Module) -> Trainer:
+    """The trainer of the recipe, in the form that suits this device and this number of processes."""
+    fused = uses_fused_kernels(recipe, network)
+    score = network
+    if fused:
+        dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float16
+        score = acceleration.fused(network, dtype=dtype)  # type: ignore[assignment]
+    elif recipe.compile and group.device.type == "cuda":
+        score = torch.compile(network)  # type: ignore[assignment]
+    settings = {
+        "network": network,
+        "loss": score_matching(
+            score,
+            build_schedule(recipe).to(group.device),
+            objective=OBJECTIVES[recipe.objective],
+            flip=recipe.flip,
+            dequantise=recipe.dequantise,
+            autocast=nullcontext if fused else _autocast(recipe, group.device),
+        ),
+        "optimizer": adam(network, recipe.learning_rate),
+        "average": {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None,
+        "learning_rate": recipe.learning_rate,
+        "warmup": recipe.warmup,
+        "clip": recipe.clip,
+        "ema": recipe.ema,
+        "seed": recipe.seed,
+    }
+    if fused and group.world == 1 and not recipe.micro_batch:
+        return RecordedTrainer(**settings, bad=score.bad)  # type: ignore[arg-type]
+    micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)
+    return Trainer(**settings, micro_batch=micro_batch, rank=group.rank, share=group.mean_)  # type: ignore[arg-type]
+
+
+def uses_fused_kernels(recipe: Recipe, network: nn.Module) -> bool:
+    """Whether to train by the fused kernels: in 16 bit, and with an objective that needs no second derivatives."""
+    wanted = recipe.objective == "denoising" and not recipe.compile and recipe.precision != "float32"
+    return wanted and acceleration.has_fused_kernels(network)
+
+
+def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+    """bfloat16 where it is asked for, or on GPUs that have it. A CPU without it is 40 times slower with it."""
+    pays = (
+        device.type == "cuda"
+        and torch.cuda.is_bf16_supported(including_emulation=False)
+        and recipe.objective == "denoising"
+    )
+    wanted = recipe.precision == "bfloat16" or (recipe.precision == "auto" and pays)
+    return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else nullcontext
+
+
+def _start_from(name: str, run: Run) -> None:
+    """Give the network, and its moving average if there is one, the weights of a model.
+
+    The model's images may have another size; its network must be the same.
+    """
+    trainer, group = run.trainer, run.group
+    like = None if run.recipe.network in NETWORKS else copy.deepcopy(trainer.network)  # a network of the user's own
+    model = group.main_first(partial(load, name, network=like))
+    _check_fits(name, model.network, trainer.network)
+    if len(set(group.all(model.digest))) > 1:
+        raise OSError(f"the processes see different models as {name} (all machines must share that file)")
+    weights = model.network.state_dict()
+    with torch.no_grad():
+        for tensors in (trainer.network.state_dict(), trainer.average or {}):
+            for key, value in tensors.items():
+                value.copy_(weights[key])
+    run.metadata["start_digest"] = model.digest
+    run.say(f"starting from the {model.weights} weights of {name}, step {model.step}")
+
+
+def _check_fits(name: str, theirs: nn.Module, ours: nn.Module) -> None:
+    """Raise an error if the weights of one network mean something else in the other."""
+    channels, mine = getattr(theirs, "channels", None), getattr(ours, "channels", None)
+    if channels != mine:
+        kinds: dict[object, str] = {1: "grey images", 3: "colour images"}
+        raise ValueError(
+            f"{name} is a model of {kinds.get(channels, channels)}, and these are {kinds.get(mine, mine)}: its weights "
+            "do not fit (convert the images, or leave --start out)"
+        )
+    if (wanted := getattr(theirs, "options", "")) != (options := getattr(ours, "options", "")):
+        raise ValueError(f"the weights of {name} do not fit {options} (give {wanted}, or leave --start out)")
 
 
 @contextmanager
@@ -136,117 +224,93 @@ def chosen_kernels(device: torch.device, *, deterministic: bool) -> Iterator[Non
         torch.use_deterministic_algorithms(before[1])
 
 
-def data_of(recipe: Recipe, *, track: Track[object] = silent) -> tuple[data.Images, data.Images | None]:
-    """The images to train on, and those held out: of a named data set from its test split, else kept apart."""
-    load = partial(data.load, image_size=recipe.image_size, crop=recipe.crop, track=track)
-    images = load(recipe.data)
+def training_images(recipe: Recipe, *, track: Track[object] = silent) -> tuple[data.Images, data.Images | None]:
+    """The images to train on, and those held out: of a named data set from its test split, otherwise kept apart."""
+    read = partial(data.load, image_size=recipe.image_size, crop=recipe.crop, track=track)
+    images = read(recipe.data)
     if recipe.held_out == 0:
         return images, None
-    if recipe.data in ("mnist", "cifar10", "celeba"):
+    if recipe.data in data.SETS:
         try:
-            test = load(f"{recipe.data}:test")
-            return images, replace(test, pixels=test.pixels[: recipe.held_out])
+            return images, read(f"{recipe.data}:test").first(recipe.held_out)
         except FileNotFoundError:
             warnings.warn(f"no test split of {recipe.data}: holding out training images instead", stacklevel=2)
     held_out = min(recipe.held_out, len(images) // 5)
     return data.split(images, held_out) if held_out else (images, None)
 
 
-def batches(images: data.Images, group: Group, *, batch_size: int, seed: int) -> Batch:
-    """This process's part of each step's batch; from the GPU's own memory where the data fits there."""
+def _resident(images: data.Images, labels: bool, device: torch.device) -> Batch:
+    """All images on the device."""
+    with_labels = labels and images.labels is not None
+    return Batch(
+        torch.tensor(images.pixels).to(device), torch.tensor(images.labels).to(device) if with_labels else None
+    )
+
+
+def batches(images: data.Images, group: Group, *, batch_size: int, seed: int, labels: bool = False) -> DrawBatch:
+    """This process's part of each step's batch; from the GPU's own memory if the data fit there."""
     if batch_size % group.world:
         raise ValueError(f"a batch of {batch_size} cannot be shared by {group.world} processes (--batch-size)")
+    if not len(images):
+        raise ValueError(f"there are no images in this part of {images.name} (hold out fewer)")
     size = batch_size // group.world
-    mine = partial(data.indices, len(images), seed=seed, rank=group.rank, world=group.world, size=size)
-    draw = partial(data.batch, images, seed=seed, rank=group.rank, world=group.world, size=size)
+    share = {"seed": seed, "rank": group.rank, "world": group.world, "size": size}
     if group.device.type == "cuda" and images.pixels.nbytes < torch.cuda.mem_get_info(group.device)[0] / 4:
-        resident = torch.tensor(images.pixels).to(group.device)
-        return lambda step: resident[torch.as_tensor(mine(step=step)).pin_memory().to(group.device, non_blocking=True)]
-    return ahead(lambda step: torch.as_tensor(draw(step=step)), group.device)
+        resident = _resident(images, labels, group.device)
+
+        def on_device(step: int) -> Batch:
+            chosen = (
+                torch.as_tensor(data.indices(len(images), step=step, **share))
+                .pin_memory()
+                .to(group.device, non_blocking=True)
+            )
+            return Batch(resident.pixels[chosen], None if resident.labels is None else resident.labels[chosen])
+
+        return on_device
+
+    def from_memory(step: int) -> Batch:
+        pixels, classes = data.batch(images, step=step, **share)
+        return Batch(torch.as_tensor(pixels), torch.as_tensor(classes) if labels and classes is not None else None)
+
+    return prefetch(from_memory, group.device)
 
 
-def ahead(draw: Callable[[int], Tensor], device: torch.device) -> Batch:
-    """The batches that `draw` makes in main memory, on the device: each is made while the one before is in use."""
-    worker, coming = ThreadPoolExecutor(1, "batches"), dict[int, Future[Tensor]]()
+def prefetch(draw: DrawBatch, device: torch.device) -> DrawBatch:
+    """Batches that `draw` makes in main memory, on the device: each is made while the one before is in use."""
+    worker, coming = ThreadPoolExecutor(1, "batches"), dict[int, Future[Batch]]()
 
-    def drawn(step: int) -> Tensor:
+    def drawn(step: int) -> Batch:
         batch = draw(step)
-        return batch.pin_memory() if device.type == "cuda" else batch
+        return Batch(*(t if t is None or device.type != "cuda" else t.pin_memory() for t in batch))  # type: ignore[arg-type]
 
-    def batch(step: int) -> Tensor:
+    def batch(step: int) -> Batch:
         now = coming.pop(step, None) or worker.submit(drawn, step)
         coming.clear()
         coming[step + 1] = worker.submit(drawn, step + 1)
-        return now.result().to(device, non_blocking=True)
+        return Batch(*(t if t is None else t.to(device, non_blocking=True) for t in now.result()))  # type: ignore[arg-type]
 
     return batch
 
 
-def _updates(run: Run, batch: Batch) -> Iterator[Update]:
-    """The updates of the recipe, as this device and this number of processes want them."""
+def _loop(run: Run, draw_batch: DrawBatch, stop: Stop) -> None:
+    """All updates, and whatever is due between them. Every decision is the same in all processes."""
     recipe, group = run.recipe, run.group
-    fused = _fused(recipe, run.network)
-    dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float16
-    score: Score = fast(run.network, dtype=dtype) if fused else run.network
-    if recipe.compile and group.device.type == "cuda":
-        score = torch.compile(run.network)
-    losses = example_losses(
-        score,
-        run.network.sigmas,
-        objective=OBJECTIVES[recipe.objective],
-        flip=recipe.flip,
-        dequantise=recipe.dequantise,
-        autocast=nullcontext if fused else _autocast(recipe, group.device),
-    )
-    if fused and group.world == 1 and not recipe.micro_batch:
-        bad: Tensor = score.bad  # type: ignore[attr-defined]
-        step: Descent = RecordedUpdate(losses, run.state, seed=recipe.seed, clip=recipe.clip, bad=bad)
-    else:
-        micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)
-        loss = step_loss(losses, seed=recipe.seed)
-        step = descent(run.state, loss, clip=recipe.clip, micro_batch=micro_batch, rank=group.rank, share=group.mean_)
-    rate, warmup = recipe.learning_rate, recipe.warmup
-    return fit(run.state, batch, step, steps=recipe.steps, learning_rate=rate, warmup=warmup, ema=recipe.ema)
-
-
-def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
-    wanted = _bfloat16(recipe, device)
-    return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else nullcontext
-
-
-def _fused(recipe: Recipe, network: RefineNet) -> bool:
-    """Whether to train by the fused kernels: in 16 bit, and by an objective that needs no second derivatives."""
-    wanted = recipe.objective == "denoising" and not recipe.compile and recipe.precision != "float32"
-    return wanted and kernels.usable(network.sigmas)
-
-
-def _bfloat16(recipe: Recipe, device: torch.device) -> bool:
-    """Where it is asked for, or pays: GPUs that have it. A CPU without it is 40 times slower for it."""
-    pays = (
-        device.type == "cuda"
-        and torch.cuda.is_bf16_supported(including_emulation=False)
-        and recipe.objective == "denoising"
-    )
-    return recipe.precision == "bfloat16" or (recipe.precision == "auto" and pays)
-
-
-def _loop(run: Run, batch: Batch, stop: Stop) -> None:
-    """All updates, and between them whatever is due. Every decision is taken by all processes alike."""
-    recipe, group = run.recipe, run.group
-    losses, began = Losses(recipe.levels, group.device), time.monotonic() - run.seconds
-    clock = (time.monotonic(), run.state.step)
-    with Bar("training", recipe.steps, done=run.state.step) if group.main else nullcontext() as bar:
-        for update in _updates(run, batch):
-            losses.add(update)
-            step, ends = update.step, update.step == recipe.steps
+    meter, began = LossMeter(run.sigmas, group.device), time.monotonic() - run.seconds
+    clock = (time.monotonic(), run.step)
+    on_cpu = group.device.type == "cpu"
+    with Bar("training", recipe.steps, done=run.step) if group.main else nullcontext() as bar:
+        while run.step < recipe.steps:
+            losses = run.trainer.step(draw_batch(run.step), run.step)
+            step = run.step
+            meter.add(losses, step)
+            ends = step == recipe.steps
             every = (recipe.log_every, recipe.evaluate_every, recipe.checkpoint_every)
             log, evaluate, save = (ends or step % n == 0 for n in every)
-            on_cpu = group.device.type == "cpu"
             stops = not ends and (on_cpu or group.world == 1 or step % 10 == 0) and group.any(stop.due())
             looks = log or save or stops or on_cpu  # a look makes a GPU wait
-            if looks and (bad := max(group.all(losses.bad_step()))):
+            if looks and (bad := max(group.all(meter.bad_step()))):
                 raise _not_finite(bad, run.saved)
-            numbers = losses.look(group) if log else {}
+            numbers = meter.look(group) if log else {}
             if bar is not None:
                 if log:
                     clock = _log(run, numbers, began, clock)
@@ -258,12 +322,12 @@ def _loop(run: Run, batch: Batch, stop: Stop) -> None:
                 if evaluate:
                     run.evaluate()
                 if save:
-                    said = bar.note
+                    note = bar.note
                     run.preview(stop.due, partial(bar.advance, step))
-                    bar.advance(step, said)
+                    bar.advance(step, note)
             if save:
-                losses.clear()  # a resumed run begins to count at a checkpoint
-                stops = stops or (not ends and group.any(stop.due()))  # told so while samples were drawn
+                meter.clear()  # a resumed run starts to count at a checkpoint
+                stops = stops or (not ends and group.any(stop.due()))  # a signal may come while samples are drawn
             if evaluate or save or stops:
                 group.wait()
             if stops:
@@ -271,9 +335,9 @@ def _loop(run: Run, batch: Batch, stop: Stop) -> None:
 
 
 def _log(run: Run, numbers: dict[str, float], began: float, clock: tuple[float, int]) -> tuple[float, int]:
-    """One line in every log. `clock`: time and step of the line before; returns those of this one."""
-    now, step = time.monotonic(), run.state.step
-    numbers["learning_rate"] = float(run.state.optimizer.param_groups[0]["lr"])
+    """Write one line into every log. `clock` is the time and step of the line before; returns those of this one."""
+    now, step = time.monotonic(), run.step
+    numbers["learning_rate"] = float(run.trainer.optimizer.param_groups[0]["lr"])
     numbers["images_per_second"] = (step - clock[1]) * run.recipe.batch_size / (now - clock[0])
     numbers["seconds"] = now - began
     for log in run.logs:
@@ -283,4 +347,4 @@ def _log(run: Run, numbers: dict[str, float], began: float, clock: tuple[float, 
 
 def _not_finite(step: int, saved: Path | None) -> FloatingPointError:
     good = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
-    return FloatingPointError(f"the loss or its gradient is not finite at step {step}; {good} ({CURE})")
+    return FloatingPointError(f"the loss or its gradient is not finite at step {step}; {good} ({NOT_FINITE_FIX})")

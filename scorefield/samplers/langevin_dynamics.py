@@ -1,7 +1,6 @@
-"""Samplers: generators that yield a `State` after each update. The caller decides on progress bars, thinning and
-stopping; nothing is stored.
+"""Langevin dynamics at one noise level (Eq. 4), and annealed over many (Algorithm 1).
 
-    x = last(annealed_langevin(model, torch.rand(64, 1, 28, 28), sigmas, step_size=2e-5, steps=100))
+    x = last(annealed_langevin(model.score, torch.rand(64, 1, 28, 28), sigmas, step_size=2e-5, steps=100))
 
 The step size is the paper's: x + α/2 s + √α z. (The code released with the paper takes x + α s + √(2α) z, so that its
 2e-5 is 4e-5 here.)
@@ -10,31 +9,14 @@ The step size is the paper's: x + α/2 s + √α z. (The code released with the 
 from __future__ import annotations
 
 import math
-import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from scorefield.noise import RandnLike, ladder
-from scorefield.score import Score, checked, denoised, same_shape
-
-Constraint = Callable[[Tensor], Callable[[Tensor], Tensor]]
-"""sigma -> (x -> x): called once per level, and what it returns after every step of that level."""
-
-
-class State(NamedTuple):
-    """x after `step` updates, the last of them at noise level `sigma` (0 for the final denoising)."""
-
-    x: Tensor
-    sigma: Tensor
-    step: int
-
-
-def unconstrained(sigma: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda x: x
+from scorefield.noise import RandnLike, as_schedule
+from scorefield.samplers.base import Constraint, State, check_start, unconstrained, warn_if_unstable
+from scorefield.score import Score, denoised, same_shape
 
 
 def langevin(
@@ -52,8 +34,8 @@ def langevin(
 
     `denoise` ends with one more state, x + σ²s(x, σ), constrained as without noise.
     """
-    sigma = _checked_start(x, sigma, step_size, steps)
-    _warn_if_unstable(sigma, step_size)
+    sigma = check_start(x, sigma, step_size, steps)
+    warn_if_unstable(sigma, step_size)
     return _descend(score, x, [sigma], [step_size], steps, constraint, randn_like, denoise)
 
 
@@ -71,21 +53,13 @@ def annealed_langevin(
     """Algorithm 1:  for each σᵢ, `steps` updates  x ← x + αᵢ/2 s(x, σᵢ) + √αᵢ z,  αᵢ = ε σᵢ²/σ_L²,  ε = step_size.
 
     `denoise` ends with one more state, x + σ_L²s(x, σ_L), constrained as without noise. Results with and without it
-    differ: say which you report.
+    differ, so a report must say which it used.
     """
-    sigmas = ladder(sigmas)
-    _checked_start(x, sigmas[0], step_size, steps)
-    _warn_if_unstable(sigmas[-1], step_size)
+    sigmas = as_schedule(sigmas)
+    check_start(x, sigmas[0], step_size, steps)
+    warn_if_unstable(sigmas[-1], step_size)
     alphas = [step_size * (sigma / sigmas[-1].item()) ** 2 for sigma in sigmas.tolist()]
     return _descend(score, x, sigmas.to(x.device), alphas, steps, constraint, randn_like, denoise)
-
-
-def last(states: Iterable[State]) -> Tensor:
-    """x of the last state."""
-    final = deque(states, maxlen=1)
-    if not final:
-        raise ValueError("no states: the sampler was used up already (call it again for a new run)")
-    return final[0].x
 
 
 @torch.no_grad()
@@ -100,6 +74,7 @@ def _descend(
     denoise: bool,
 ) -> Iterator[State]:
     step = 0
+    yield State(x, sigmas[0], step)
     for i, (sigma, alpha) in enumerate(zip(sigmas, alphas, strict=True)):
         constrain = constraint(sigma)
         for _ in range(steps):
@@ -117,36 +92,6 @@ def _descend(
         if not x.isfinite().all():
             raise _diverged(True, sigma, alphas[-1], "the final denoising", 1, alphas[-1])
         yield State(x, zero, step + 1)
-
-
-def _checked_start(x: Tensor, sigma: Tensor | float, step_size: float, steps: int) -> Tensor:
-    """What can be seen before the first step is said before the first step. Returns σ."""
-    if not 0 < step_size < math.inf:
-        raise ValueError(f"step_size must be positive and finite; got {step_size} (the paper's images use 2e-5)")
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps must be a whole number from 1 on; got {steps} (the paper's images use 100 per level)")
-    sigma = checked(x, sigma)
-    if not x.isfinite().all():
-        raise ValueError("x has NaN or infinite entries before the first step (start from finite noise)")
-    return sigma
-
-
-def unstable(sigma: float, step_size: float) -> str | None:
-    """What is to be said where ε is too large for the last σ.
-
-    A step multiplies what is off by 1 − α/(2v), v ≥ σ² the variance of q_σ there: beyond α = 4v that grows.
-    """
-    if not step_size >= 4 * sigma**2 > 0:
-        return None
-    return (
-        f"step_size {step_size:g} is not below 4σ² = {4 * sigma**2:g}: Langevin dynamics diverges wherever the data "
-        "is not wider than the noise"
-    )
-
-
-def _warn_if_unstable(sigma: Tensor, step_size: float) -> None:
-    if message := unstable(sigma.min().item(), step_size):
-        warnings.warn(message, stacklevel=3)
 
 
 def _diverged(broken: bool, sigma: Tensor, alpha: float, level: str, step: int, step_size: float) -> FloatingPointError:

@@ -1,4 +1,5 @@
-"""The command line: parses, shows progress and calls the rest. Results go to stdout and files, all else to stderr."""
+"""The command line: parses options, shows progress and calls the rest. Results go to stdout and files, messages to
+stderr."""
 
 from __future__ import annotations
 
@@ -7,21 +8,40 @@ import sys
 import traceback
 import warnings
 
-import tyro
-
-from scorefield.cli import bench as bench
-from scorefield.cli import digits as digits
-from scorefield.cli import evaluate as evaluate
-from scorefield.cli import figures as figures
-from scorefield.cli import model_files as model_files
-from scorefield.cli import models as models
-from scorefield.cli import neighbors as neighbors
-from scorefield.cli import report as report
-from scorefield.cli import results as results
-from scorefield.cli import selection as selection
-from scorefield.cli import serve as serve
-from scorefield.cli import training as training
+from scorefield.cli import (  # each module registers its commands
+    bench,
+    digits,
+    evaluate,
+    figures,
+    models,
+    neighbors,
+    report,
+    results,
+    sample,
+    select,
+    serve,
+    train,
+)
 from scorefield.cli.app import app, say
+
+__all__ = [
+    "bench",
+    "digits",
+    "evaluate",
+    "figures",
+    "main",
+    "models",
+    "neighbors",
+    "report",
+    "results",
+    "sample",
+    "select",
+    "serve",
+    "train",
+]
+
+arguments: list[str] = []
+"""The words of the command line that is being run."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -33,7 +53,7 @@ def main(argv: list[str] | None = None) -> None:
         distributed = sys.modules.get("torch.distributed")
         if distributed is None or not distributed.is_available() or not distributed.is_initialized():
             raise
-        # the group of processes is still up, as after any error, and when Python takes down its threads they may abort
+        # after an error the group of processes is still up, and its threads may abort when Python ends them
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(end.code if isinstance(end.code, int) else bool(end.code))
@@ -46,14 +66,10 @@ def _run(argv: list[str]) -> None:
         print(f"scorefield {__version__}")
         return
     warnings.showwarning = lambda message, *_: say(f"warning: {message}")
+    arguments[:] = argv
     try:
-        if argv[:1] == ["train"] and len(argv) > 1 and not argv[1].startswith("-"):
-            from scorefield.cli.train_recipe import train_command
-
-            train_command(argv[1], argv[2:])
-        else:
-            app.cli(prog="scorefield", args=argv or ["--help"], config=(tyro.conf.FlagCreatePairsOff,))
-    except BrokenPipeError:  # who reads the output has left, head say
+        app.cli(prog="scorefield", args=argv or ["--help"])
+    except BrokenPipeError:  # the reader of the output has left, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (ValueError, ArithmeticError, OSError, ImportError) as error:

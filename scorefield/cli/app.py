@@ -1,4 +1,4 @@
-"""What the commands share."""
+"""What all commands share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 app = tyro.extras.SubcommandApp()
 
 ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-"""A run folder, a model file, or the name of a shipped model."""
+"""A run folder, a model file, or the name of a pretrained model."""
+Flag = tyro.conf.FlagCreatePairsOff[bool]
+"""A switch that has no opposite on the command line: --quick, but not --no-quick."""
+JsonFile = Annotated[Path | None, tyro.conf.arg(name="json")]
+"""--json FILE."""
 
 
 def say(line: str) -> None:
-    """A message for people: to stderr, so that stdout holds results alone."""
+    """Print a message to stderr: stdout holds results only."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -32,14 +36,14 @@ def check_seed(seed: int) -> None:
 
 
 def prepare_file(out: Path, option: str = "--out") -> None:
-    """What would stop the writing of this file at the work's end is found before its start."""
+    """Check before long work that this file can be written."""
     if out.is_dir():
         raise OSError(f"{out} is a folder (name a file with {option})")
     prepare_folder(out.parent, option=option)
 
 
 def prepare_folder(out: Path, seed: int = 0, *, option: str = "--out") -> None:
-    """What would stop the work at its end is found before its start."""
+    """Check before long work that files can be written into this folder; make it if it is missing."""
     check_seed(seed)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -50,14 +54,14 @@ def prepare_folder(out: Path, seed: int = 0, *, option: str = "--out") -> None:
 
 
 def tracker(group: Group) -> Track[Any]:
-    """Progress for the main process, silence for the others."""
+    """Progress bars for the main process, silence for the others."""
     from scorefield.progress import silent, track
 
     return track if group.main else silent
 
 
 def write_json(path: Path, numbers: dict[str, Any]) -> None:
-    """Numbers for programs. A list of numbers is one line, so that a person can read it too."""
+    """Write numbers for programs. A list of numbers is one line, so that people can read it too."""
     from scorefield.files import new_file, plain
 
     text = json.dumps(plain(numbers), indent=2, ensure_ascii=False)

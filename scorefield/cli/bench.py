@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from scorefield.cli.app import app, prepare_file, say, write_json
+from scorefield.cli.app import JsonFile, app, prepare_file, say, write_json
+
+if TYPE_CHECKING:
+    from scorefield.training.bench import Benchmark
+
+ROWS = [
+    ("training step", "train_ms", "ms"),
+    ("  images per second", "train_images_per_second", ""),
+    ("  TFLOP/s", "train_tflops", ""),
+    ("  share of the peak", "train_share", ""),
+    ("  first step", "first_step_seconds", "s"),
+    ("  peak memory", "peak_memory_gib", "GiB"),
+    ("sampling, images and calls per second", "calls_per_second", ""),
+    ("  TFLOP/s", "sample_tflops", ""),
+    ("  share of the peak", "sample_share", ""),
+]
+"""Rows of the table: label, field of `PathSpeed`, unit."""
 
 
 @app.command
@@ -16,52 +32,42 @@ def bench(
     /,
     *,
     device: str = "auto",
-    json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure how fast this machine trains and samples: the plain float32 network against the fast path.
 
-    On a CPU a narrow network at small sizes, where both paths are plain PyTorch and differ in the memory's layout.
+    On a CPU a narrower network is measured with small batches. There both paths are plain PyTorch; they differ in the
+    memory layout, and in the threads that share a batch in sampling.
 
     Example: scorefield bench cifar10 --json bench.json
 
     Args:
-        network: The paper's network for which data set.
-        device: auto (a GPU where there is one), cpu, cuda, cuda:1, ...
+        network: The data set whose network, the paper's, is measured.
+        device: auto (a GPU if there is one), cpu, cuda, cuda:1, ...
         json_file: Write the numbers to this file as well.
     """
-    from scorefield.training.bench import benchmark
     from scorefield.distributed import pick_device
+    from scorefield.training.bench import benchmark
 
     if json_file is not None:
         prepare_file(json_file, "--json")
     found = benchmark(network, pick_device(device), say=say)
-    _tell(found)
+    _print(found)
     if json_file is not None:
-        write_json(json_file, found)
+        write_json(json_file, asdict(found))
 
 
-def _tell(found: dict[str, Any]) -> None:
+def _print(found: Benchmark) -> None:
+    plain, fast = found.paths["plain"], found.paths["fast"]
     print(
-        f"{found['network']}, width {found['width']}, {found['gflop_per_image']:.2f} GFLOP per image and call, on "
-        f"{found['device']} (matrix products: {found['peak_tflops']:.3g} TFLOP/s)"
+        f"{found.network}, width {found.width}, {found.gflop_per_image:.2f} GFLOP per image and call, on {found.device} "
+        f"(peak, of matrix products: {found.peak_tflops:.3g} TFLOP/s); training batch {fast.train_batch}"
     )
-    plain, fast = found["paths"]["plain"], found["paths"]["fast"]
-    rows = [
-        (f"training step, batch {fast['train_batch']}", "train_ms", "ms"),
-        ("  images per second", "train_images_per_second", ""),
-        ("  TFLOP/s", "train_tflops", ""),
-        ("  share of the peak", "train_share", ""),
-        ("  first step", "first_step_seconds", "s"),
-        ("  peak memory", "peak_memory_gib", "GiB"),
-        ("sampling, images and calls per second", "calls_per_second", ""),
-        ("  TFLOP/s", "sample_tflops", ""),
-        ("  share of the peak", "sample_share", ""),
-    ]
     print(f"{'':40} {'plain':>10} {'fast':>10} {'ratio':>7}")
-    for label, key, unit in rows:
-        ratio = max(plain[key], fast[key]) / max(min(plain[key], fast[key]), 1e-12)
-        print(f"{label:40} {plain[key]:10.4g} {fast[key]:10.4g} {ratio:6.1f}× {unit}")
-    for size in fast["sample_ms"]:
-        one, other = plain["sample_ms"][size], fast["sample_ms"][size]
+    for label, key, unit in ROWS:
+        one, other = getattr(plain, key), getattr(fast, key)
+        print(f"{label:40} {one:10.4g} {other:10.4g} {max(one, other) / max(min(one, other), 1e-12):6.1f}× {unit}")
+    for size, other in fast.sample_ms.items():
+        one = plain.sample_ms[size]
         print(f"{f'network call of {size} images':40} {one:10.4g} {other:10.4g} {one / other:6.1f}× ms")
-    print(f"from the start of the process to full speed: {fast['start_seconds']:.1f} s")
+    print(f"from the start of the process to the end of the first training step: {fast.start_seconds:.1f} s")

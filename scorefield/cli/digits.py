@@ -1,77 +1,73 @@
-"""scorefield digits, train-digits."""
+"""scorefield digits."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import tyro
-
-from scorefield.cli.app import app, check_seed, prepare_file, say, tracker, write_json
-from scorefield.cli.models import Sampler, how_of, sampled, subject_of
+from scorefield.cli.app import JsonFile, app, prepare_file, say, tracker, write_json
+from scorefield.cli.evaluate import Subject, denoised_or_not, describe_samples, draw_samples, resolve_subject
+from scorefield.cli.options import Sampling, SamplingOptions
 
 if TYPE_CHECKING:
     from scorefield.data.images import Pixels
     from scorefield.evaluation.digits import Classifier
 
 SHOWN = 100
-"""Samples in the picture, at most."""
+"""The most samples in the picture."""
 RED, WHITE = (220, 20, 20), (255, 255, 255)
 
 
 @app.command
 def digits(
-    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL|SOURCE")],
+    what: Subject,
     /,
     *,
-    sampler: tyro.conf.OmitArgPrefixes[Sampler] = Sampler(n=10_000, batch_size=500),  # noqa: B008
+    sampling: SamplingOptions = Sampling(n=10_000, batch_size=500),  # noqa: B008
     out: Path | None = None,
-    json_file: Annotated[Path | None, tyro.conf.arg(name="json")] = None,
+    json_file: JsonFile = None,
 ) -> None:
-    """Judge samples of MNIST's digits: the share that an independent classifier calls a digit, and how even they are.
+    """Judge samples of MNIST's digits: the share that a classifier accepts, and how evenly it is spread.
 
-    The classifier has learned that noise, scribbles and digits torn apart are none, so it calls a digit only what looks
-    like one. What it says of real digits stands beside. Samples of a model are drawn first and kept on the disk.
+    The classifier was trained on noise, scribbles and broken digits as well, so that it accepts only what looks like a
+    digit. Its verdict on real digits is printed for comparison. Samples of a model are drawn first and kept on disk.
 
     Example: scorefield digits runs/mnist -n 10000 --json digits.json --out digits.png
 
     Args:
-        what: A run folder, a model file, a shipped model (mnist-small, say), or images: mnist:test, a folder,
-            an .npy or .npz file. 28 × 28 pixels, grey, white on black.
-        out: FILE.png for a picture of the first 100 samples: by digit, the surest first, those that are none with a
-            red frame.
+        what: A run folder, a model file, a pretrained model such as mnist-small, or images: mnist:test, a folder, an
+            .npy or .npz file. Images must be 28 × 28 pixels, grey, white on black.
+        out: FILE.png for a picture of the first 100 samples, sorted by digit and confidence; rejected ones come last,
+            with a red frame.
         json_file: Write the numbers to this file as well.
     """
     from scorefield.distributed import joined
-    from scorefield.evaluation import Pool
-    from scorefield.evaluation.subjects import rows_of
     from scorefield.evaluation.digits import check_shape, judge, load_classifier
+    from scorefield.evaluation.records import to_json
+    from scorefield.evaluation.sources import choose_images
 
     if out is not None and out.suffix != ".png":
         raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.png)")
-    sampler.check()
+    sampling.check()
     for file, option in ((out, "--out"), (json_file, "--json")):
         if file is not None:
             prepare_file(file, option)
-    with joined(sampler.device) as group:
+    with joined(sampling.device) as group:
         track = tracker(group)
-        model = subject_of(what, sampler, group)
+        model = resolve_subject(what, sampling, group)
         if model is None:
-            rows = rows_of(what, sampler.n, group, track=track)
+            rows = choose_images(what, sampling.n, group, track=track)
         else:
             check_shape((*model.shape[1:], model.shape[0]))
-            rows = sampled(model, sampler, group, track=track)
+            rows = draw_samples(model, sampling, group, track=track)
         if not group.main:
             return
         samples, classifier = rows[: len(rows)], load_classifier()
-        numbers = {"what": what, **judge(samples, classifier), "classifier": classifier.digest[:12]}
+        numbers = {"what": what, **to_json(judge(samples, classifier)), "real": to_json(classifier.test)}
+        numbers["classifier"] = classifier.digest[:12]
         if model is not None:
-            how = Pool(model, how_of(sampler, model)).how
-            facts = {"step": model.step, "weights": model.weights, "digest": model.digest[:12]}
-            numbers |= {"model": facts, "denoised": how.denoise, "sampler": asdict(how)}
-        _tell(numbers)
+            numbers |= describe_samples(model, sampling)
+        _print(numbers)
         if json_file is not None:
             write_json(json_file, numbers)
         if out is not None:
@@ -79,24 +75,27 @@ def digits(
             print(out)
 
 
-def _tell(numbers: dict[str, Any]) -> None:
+def _print(numbers: dict[str, Any]) -> None:
     """The verdict, for people."""
-    said = {None: "", True: ", denoised", False: ", not denoised"}[numbers.get("denoised")]
     model, real = numbers.get("model"), numbers["real"]
     whose = f" (step {model['step']}, {model['weights']} weights)" if model else ""
     share, error = numbers["accepted"], numbers["accepted_standard_error"]
-    print(f"{numbers['what']}{whose}: n = {numbers['n']}{said}")
-    print(f"  called a digit   {share:.2%} ± {error:.2%}   (real ones: {real['accepted']:.2%})")
-    distance, chance = numbers["distance_to_uniform"], numbers["distance_by_chance"]
-    usual = f"(real ones: {real['distance_to_uniform']:.4f}; by chance alone: {chance:.4f})"
+    print(f"{numbers['what']}{whose}: n = {numbers['n']}{denoised_or_not(numbers)}")
+    print(f"  accepted as digits           {share:.2%} ± {error:.2%}   (real digits: {real['accepted']:.2%})")
     if numbers["accepted"]:
-        print(f"  off even shares  {distance:.4f}   {usual}")
-    print("  of digit 0 ... 9 " + " ".join(map(str, numbers["histogram"])))
-    say(f"note: called a digit: with a confidence over {numbers['confidence']}; real ones: MNIST's test set")
+        usual = f"(real digits: {real['distance_to_uniform']:.4f}; by chance: {numbers['distance_by_chance']:.4f})"
+        print(f"  distance to equal shares     {numbers['distance_to_uniform']:.4f}   {usual}")
+    print("  number of each digit, 0 to 9 " + " ".join(map(str, numbers["histogram"])))
+    say(
+        f"note: a sample is accepted if the classifier's confidence in a digit is above {numbers['confidence']}; real "
+        "digits: MNIST's test set"
+    )
 
 
 def _save_digits(out: Path, samples: Pixels, classifier: Classifier) -> None:
-    """By digit, the surest first; those that are none come last, with a red frame."""
+    """Sorted by digit and confidence; rejected samples come last, with a red frame."""
+    import numpy as np
+
     from scorefield.evaluation.digits import CONFIDENCE
     from scorefield.images import grid, save_png, zoom_for
 
@@ -107,34 +106,3 @@ def _save_digits(out: Path, samples: Pixels, classifier: Classifier) -> None:
     framed[:, 1:-1, 1:-1] = samples
     sheet = grid(framed[order], columns=10, gap=1)
     save_png(out, sheet, zoom=zoom_for(sheet, target=900))
-
-
-@app.command(name="train-digits")
-def train_digits(*, out: Path, seed: int = 0) -> None:
-    """Train the classifier behind `scorefield digits` anew: about twelve minutes on one core.
-
-    Needs MNIST with its labels. Says what it reaches on the test set, and which share of images that are no digits it
-    rejects, of kinds that it learned and of kinds that it did not.
-
-    Example: scorefield train-digits --out classifier.safetensors
-
-    Args:
-        out: FILE.safetensors for the weights.
-        seed: Another seed gives another classifier.
-    """
-    from scorefield.evaluation.digits import make
-    from scorefield.progress import track
-
-    check_seed(seed)
-    if out.suffix != ".safetensors":
-        raise ValueError(f"classifiers are .safetensors files; got --out {out} (name it FILE.safetensors)")
-    prepare_file(out)
-    real = make(out, seed=seed, track=track)
-    say(
-        f"MNIST's test set: accuracy {real['accuracy']:.2%}, called a digit {real['accepted']:.2%}, with noise "
-        f"{real['noisy_accepted']:.2%}"
-    )
-    for kinds, words in (("rejected", "learned"), ("rejected_unseen", "not learned")):
-        for name, share in real[kinds].items():
-            say(f"  {name:12} rejected {share:.2%}   {words}")
-    print(out)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from scorefield.cli.app import ModelName, app, prepare_folder, say
+from scorefield.cli.app import Flag, ModelName, app, prepare_folder, say
 
 if TYPE_CHECKING:
     import torch
@@ -18,10 +18,10 @@ Name = Literal["fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "table1", "all"]
 
 @app.command
 def demo(*, out: Path = Path("demo"), seed: int = 0) -> None:
-    """Everything at a glance, on one page: no download, no GPU, about a minute on two cores.
+    """Show the main points on one page, without a download or a GPU, in about a minute on two cores.
 
     Makes figure 3, the paper's main argument: plain Langevin dynamics loses the weights of the modes, annealing keeps
-    them. Then a shipped model draws digits from noise, and completes half a digit in several ways.
+    them. Then a pretrained model draws digits from noise, and completes half a digit in several ways.
 
     Example: scorefield demo --out demo
 
@@ -53,43 +53,43 @@ def figure(
     out: Path = Path("figures"),
     models: tuple[ModelName, ...] = (),
     data: str | None = None,
-    quick: bool = False,
+    quick: Flag = False,
     seed: int = 0,
 ) -> None:
-    """Make a figure or the table of the paper again: NAME.png, and NAME.json with its numbers.
+    """Make a figure or the table of the paper: NAME.png, and NAME.json with its numbers.
 
     fig1: the loss of sliced score matching on CIFAR-10, without and with a little noise (12 minutes on an H200; days
     on a CPU).
 
-    fig2: the score as sliced score matching learns it, against the truth (about a minute).
+    fig2: the score learned by sliced score matching, against the exact one (about a minute).
 
     fig3: samples of a mixture, exact, by Langevin and by annealed Langevin dynamics (seconds).
 
-    fig4: samples on their way from noise. fig5: uncurated samples, 10 × 10. fig6: held-out images completed. table1:
-    FID and Inception score of 50,000 samples. All of shipped models, or of --models (minutes on a GPU, table1 45 of
-    them; without one fig4 and fig5 take the small MNIST model, and about 2 and 15 minutes on two cores).
+    fig4: intermediate samples. fig5: uncurated samples, 10 × 10. fig6: held-out images completed. table1: FID and
+    Inception score of 50,000 samples. These show pretrained models or --models and take minutes on a GPU (table1: 45).
+    Without a GPU, fig4 and fig5 use the small MNIST model and take about 2 and 15 minutes on two cores.
 
     Example: scorefield figure fig3 --out figures
 
     Args:
-        name: Which figure; all makes each of them, without a GPU only those of minutes: fig2, fig3 and fig4.
+        name: The figure. all makes every figure; without a GPU only those that take minutes: fig2, fig3 and fig4.
         out: Folder for the pictures and their numbers; made if it is missing.
-        models: Run folders, model files or names of shipped models, for fig4, fig5, fig6 and table1.
-        data: For fig6, the images to complete (of mnist, cifar10 and celeba the test images, of what a model was
-            trained on those held out); for table1, those to compare with. Default: each model's own.
-        quick: Smaller than in the paper, under 20 seconds for fig2 to fig5 on two cores, and 6 minutes for fig6 of
-            cifar10; of fig1, only a small network's first steps; of table1, 1,000 samples.
+        models: Run folders, model files or names of pretrained models, for fig4, fig5, fig6 and table1.
+        data: The images to complete in fig6 (the test images of a named data set, otherwise held-out images) and to
+            compare with in table1. Default: each model's own.
+        quick: A smaller version: under 20 seconds for fig2 to fig5 on two cores, 6 minutes for fig6 of cifar10, the
+            first steps of a small network for fig1, 1,000 samples for table1.
         seed: Another seed gives other samples and initial weights.
     """
     from scorefield.distributed import pick_device
+    from scorefield.models.pretrained import find
+    from scorefield.paper import FIGURES
     from scorefield.paper.image_figures import KINDS, models_for
     from scorefield.paper.image_figures import make as make_of_models
-    from scorefield.paper import FIGURES
     from scorefield.progress import track
-    from scorefield.models.pretrained import find
 
     if (models or data) and name not in (*KINDS, "all"):
-        raise ValueError(f"{name} shows no models (--models and --data are for {', '.join(KINDS)})")
+        raise ValueError(f"{name} shows no models (--models and --data apply to {', '.join(KINDS)})")
     for model in models:
         find(model)
     prepare_folder(out, seed)
@@ -105,10 +105,10 @@ def figure(
 
 
 def _all(figures: list[str], of_models: list[str], shown: list[str], device: torch.device, *, quick: bool) -> list[str]:
-    """What all means here; says what is left out. `shown`: those figures of models of which there are some."""
+    """The figures that `all` makes here; prints those left out. `shown`: figures of models that there are."""
     short = ("fig4", "fig5") if quick else ("fig4",)
     wanted = figures + shown if device.type == "cuda" else ["fig3", "fig2", *(each for each in short if each in shown)]
     if left := sorted({*figures, *of_models} - set(wanted)):
-        why = "there is no shipped model" if device.type == "cuda" else "they take long without a GPU"
+        why = "there is no pretrained model" if device.type == "cuda" else "they take long without a GPU"
         say(f"left out: {', '.join(left)} ({why}; named alone, each is made where it can be)")
     return wanted

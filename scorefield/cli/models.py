@@ -1,254 +1,127 @@
-"""scorefield sample, inpaint."""
+"""scorefield info, export, import."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 import tyro
 
-from scorefield.cli.app import ModelName, app, check_seed, prepare_file, prepare_folder, say, tracker
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from scorefield.models.checkpoint import Model
-    from scorefield.distributed import Group
-    from scorefield.evaluation import How, Rows
-    from scorefield.progress import Track
-
-
-MOST = 10_000_000
-"""Samples at once."""
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """How to sample."""
-
-    n: Annotated[int, tyro.conf.arg(aliases=["-n"])]
-    """How many."""
-    seed: int = 0
-    """Another seed gives other images. Image k of a seed is the same for any n, batch size and number of processes."""
-    batch_size: int = 64
-    """How many at once."""
-    steps: int | None = None
-    """T, the steps at each noise level. None: the model's own (the paper: 100). With fewer, let T ε stay as it is: a
-    quarter of the steps, each four times as long."""
-    step_size: float | None = None
-    """ε, the step size at the last level, as in x + ε/2 s + √ε z. None: the model's own (the paper: 2e-5)."""
-    denoise: bool = False
-    """End with one more step, x + σ² s. The paper does not, and it changes the images."""
-    weights: Literal["raw", "ema"] | None = None
-    """The raw weights or their moving average. None: the average where the model has it."""
-    device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda, cuda:1, ..."""
-    precision: Literal["auto", "float32"] = "auto"
-    """Of the network's arithmetic; auto: float16 by fast kernels on GPUs. The image itself is float32."""
-
-    def check(self, *, least: int = 1) -> None:
-        """A wrong value is an error with its cure. `least`: how many samples at least."""
-        if not least <= self.n <= MOST or self.batch_size < 1:
-            bounds = f"-n must be from {least} to {MOST:,}, --batch-size at least 1"
-            raise ValueError(f"{bounds}; got {self.n} and {self.batch_size}")
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"--steps must be at least 1; got {self.steps}")
-        if self.step_size is not None and not 0 < self.step_size < float("inf"):
-            raise ValueError(f"--step-size must be a positive number; got {self.step_size}")
-        check_seed(self.seed)
-
-
-def subject_of(what: str, sampler: Sampler, group: Group) -> Model | None:
-    """The model that is meant, or None where the name means images, of which the sampler's options would be idle.
-
-    mnist is the data set, and model:mnist the model: that is told.
-    """
-    from scorefield.evaluation.subjects import model_of
-    from scorefield.models.pretrained import PREFIX, shipped_models
-
-    model = model_of(what, weights=sampler.weights, device=group.device)
-    if model is None:
-        names = ("steps", "step_size", "denoise", "weights")
-        idle = [f"--{name.replace('_', '-')}" for name in names if getattr(sampler, name) not in (None, False)]
-        other = f"the model of that name is {PREFIX}{what}" if what in shipped_models() else ""
-        if idle:
-            raise ValueError(f"{', '.join(idle)}: for models, and {what} is images" + (f" ({other})" if other else ""))
-        if other and group.main:
-            say(f"note: {what} is the data set; {other}")
-    return model
-
-
-def how_of(sampler: Sampler, model: Model) -> How:
-    """The sampler's settings; where they are not given, the model's."""
-    from scorefield.evaluation import How
-
-    recipe = model.recipe
-    steps, step_size = sampler.steps or recipe.sample_steps, sampler.step_size or recipe.step_size
-    return How(steps, step_size, sampler.denoise, sampler.seed, sampler.precision)
-
-
-def note_if_short(how: How, model: Model, group: Group) -> None:
-    """Says so where the dynamics go less than half as far at each level, T ε, as the model's own: noise would be left.
-
-    Above 2σ² a step would bring noise of its own.
-    """
-    own, here = model.recipe.sample_steps * model.recipe.step_size, how.steps * how.step_size
-    if group.main and here < own / 2:
-        longer = own / how.steps
-        cure = f"--step-size {longer:.2g}" if longer < 2.01 * model.sigmas[-1].item() ** 2 else "more --steps"
-        say(f"note: T ε = {here:.2g} is {here / own:.0%} of the model's own: images may stay noise ({cure})")
-
-
-def sampled(model: Model, sampler: Sampler, group: Group, *, track: Track[object]) -> Rows:
-    """The model's samples, which are kept on the disk, and drawn as far as they are missing there."""
-    from scorefield.evaluation import Pool, at_once
-
-    size, how = at_once(sampler.batch_size, group), how_of(sampler, model)
-    note_if_short(how, model, group)
-    return Pool(model, how).draw(sampler.n, group, batch_size=size, track=track)
+from scorefield import samplers
+from scorefield.cli.app import Flag, ModelName, app, prepare_file, say
 
 
 @app.command
-def sample(
-    model: ModelName,
-    /,
-    *,
-    sampler: tyro.conf.OmitArgPrefixes[Sampler] = Sampler(n=64),  # noqa: B008
-    out: Path = Path("samples.png"),
-) -> None:
-    """Draw samples from a model by annealed Langevin dynamics.
+def info(model: ModelName, /, *, as_json: Annotated[Flag, tyro.conf.arg(name="json")] = False) -> None:
+    """Show what a model is, what it was trained on, and how to sample it.
 
-    Example: scorefield sample runs/mine -n 16 --out samples.png
+    Example: scorefield info runs/mine
 
     Args:
-        model: A run folder, a model file, or the name of a shipped model: mnist-small, say.
-        out: FILE.png for a grid, FILE.gif for the annealing as an animation, FILE.npy for the bytes (N, H, W, C), or a
-            folder for one PNG each.
+        model: A run folder, a model file, or the name of a pretrained model such as mnist-small.
+        as_json: Print it as JSON, with the whole recipe.
     """
-    from scorefield.models.checkpoint import load
-    from scorefield.distributed import joined
-    from scorefield.images import FRAMES, save_folder, save_images
+    from scorefield.models.model import load
 
-    sampler.check()
-    if out.suffix.lower() not in (".png", ".gif", ".npy", ""):
-        raise ValueError(f"cannot write {out.suffix} files (--out FILE.png, FILE.gif, FILE.npy or a folder)")
-    if out.suffix == "" and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FileExistsError(f"{out} exists already (name a new folder)")
-    prepare_file(out) if out.suffix else prepare_folder(out)
-    with joined(sampler.device) as group:
-        loaded = load(model, weights=sampler.weights, device=group.device)
-        batches = _batches(loaded, sampler, group, frames=FRAMES if out.suffix.lower() == ".gif" else 1)
-        if out.suffix:
-            images = _gathered(batches, group)
-            if group.main:
-                save_images(out, images)
-        else:  # what is done is there, whatever happens to the rest
-            for numbers, done in batches:
-                save_folder(out, done[:, -1], first=numbers.start)
-            group.wait()
-        if group.main:
-            print(out)
-
-
-def _batches(
-    model: Model, sampler: Sampler, group: Group, *, frames: int = 1, known: tuple[Tensor, Tensor] | None = None
-) -> Iterator[tuple[range, np.ndarray]]:
-    """This process's part of the images, batch by batch: their numbers, and bytes (N, frames, H, W, C)."""
-    from scorefield.acceleration.fast import for_sampling
-    from scorefield.models.generate import drawn_batches
-
-    mine, how = group.share(sampler.n), how_of(sampler, model)
-    note_if_short(how, model, group)
-    size = max(1, min(len(mine), sampler.batch_size))
-    score = for_sampling(model.network, model.shape, size=size, precision=how.precision)
-    return drawn_batches(
-        score,
-        model.sigmas,
-        model.shape,
-        mine,
-        seed=how.seed,
-        step_size=how.step_size,
-        steps=how.steps,
-        denoise=how.denoise,
-        batch_size=sampler.batch_size,
-        known=known,
-        frames=frames,
-        track=tracker(group),
+    loaded = load(model)
+    channels, height, width = loaded.shape
+    recipe, metadata, sampler = loaded.recipe, loaded.metadata, samplers.to_dict(loaded.sampler)
+    if as_json:
+        values = {"shape": loaded.shape, "parameters": loaded.parameters, "step": loaded.step, "weights": loaded.held}
+        values |= {"labels": loaded.labels, "sigmas": loaded.sigmas, "sampler": sampler, **metadata}
+        print(json.dumps(values | {"recipe": asdict(recipe)}, indent=2))
+        return
+    low, high = loaded.sigma_range
+    print(f"{model}: {recipe.network} of width {recipe.width}, {loaded.parameters / 1e6:.2f} M parameters")
+    print(f"  images     {channels} × {height} × {width}, pixels in {metadata.get('data_range', '[0, 1]')}")
+    print(f"  noise      {len(loaded.sigmas)} levels, sigma {high:g} ... {low:g}")
+    if loaded.labels:
+        print(f"  classes    {', '.join(loaded.labels)}")
+    if "imported_from" in metadata:
+        print(f"  imported   from {metadata['imported_from']}")
+    else:
+        start = f", starting from {recipe.start}" if recipe.start is not None else ""
+        print(f"  trained    {loaded.step} steps of {recipe.batch_size} by {recipe.objective} score matching{start}")
+    print(f"  data       {metadata.get('data', 'unknown')}, {metadata.get('data_images', 'unknown')} images")
+    stored = f", stored in {metadata['stored']}" if "stored" in metadata else ""
+    print(f"  weights    {' and '.join(loaded.held)}{stored}")
+    settings = ", ".join(f"{key} {value}" for key, value in sampler.items() if key not in ("name", "sigmas"))
+    print(
+        f"  to sample  scorefield sample {model} ({sampler['name']}: {settings}; {loaded.sampler.calls} network calls)"
     )
 
 
-def _gathered(batches: Iterator[tuple[range, np.ndarray]], group: Group) -> np.ndarray:
-    """The images of all processes (N, frames, H, W, C), for the main one; for the others none."""
-    parts = group.gather([images for _, images in batches])
-    return np.concatenate([images for part in parts for images in part] or [np.empty(0, np.uint8)])
-
-
-def _note_if_odd(size: tuple[int, int], crop: int | None, known: Tensor) -> None:
-    """Says so where an image of that width and height is enlarged, and where nothing of it is used."""
-    width, height = (crop, crop) if crop is not None else size
-    if height < known.shape[0] or width < known.shape[1]:
-        wanted = f"{known.shape[0]} × {known.shape[1]}"
-        say(f"note: what is taken of the image is {height} × {width}, and is enlarged to the model's {wanted}")
-    if not known.any():
-        say("note: the mask hides the whole image, of which nothing is used")
-
-
-@app.command
-def inpaint(
+@app.command(name="export")
+def export_(
     model: ModelName,
     /,
     *,
-    image: Path,
-    mask: str = "left",
-    crop: int | None = None,
-    sampler: tyro.conf.OmitArgPrefixes[Sampler] = Sampler(n=8),  # noqa: B008
-    out: Path = Path("inpainted.png"),
+    out: Path,
+    weights: Literal["raw", "ema", "both"] | None = None,
+    precision: Literal["float16", "float32"] = "float16",
 ) -> None:
-    """Fill in the hidden part of an image, in several ways.
+    """Write a small model file to share: one set of weights, in 16 bit, and no path of this machine.
 
-    The picture shows the image as it was given to the model, the completions, and the original.
-
-    Example: scorefield inpaint runs/mine --image face.jpg --mask left -n 8 --out filled.png
+    Example: scorefield export runs/mine --out mine.safetensors
 
     Args:
-        model: A run folder, a model file, or the name of a shipped model: mnist-small, say.
-        image: The image; cropped and resized as the model's training images were.
-        mask: What is hidden: left, right, top, bottom (that half), center, random (every other pixel), sparse (nine of
-            ten), blobs, text, or an image file in which black is hidden and white is known; one of the image's size is
-            cropped as the image is, any other is resized to the model's.
-        crop: The side of the middle square that is taken of the image first. None: as the model's training took it (the
-            shipped celeba had its faces cropped before: --crop 140 does the same to CelebA's own).
-        out: FILE.png for the picture, FILE.npy for the completions' bytes (N, H, W, C).
+        model: A run folder, a model file, or the name of a pretrained model.
+        out: FILE.safetensors, which must be new.
+        weights: The raw weights, their moving average, or both. None: the average if the model has one.
+        precision: The precision in which weights are stored. Models compute in float32 all the same.
     """
-    from scorefield.models.checkpoint import load
-    from scorefield.data import pictures
-    from scorefield.distributed import joined
-    from scorefield.images import save_completions, to_float
-    from scorefield.data.masks import mask_of
+    from scorefield.models.export import export
 
-    sampler.check()
-    if out.suffix.lower() not in (".png", ".npy"):
-        raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.png or FILE.npy)")
-    if out.resolve() in (image.resolve(), Path(mask).resolve()):
-        raise ValueError(f"{out} would be replaced by its own completions (name another file with --out)")
+    if out.suffix != ".safetensors":
+        raise ValueError(f"models are .safetensors files; got --out {out} (name it FILE.safetensors)")
+    if out.exists():
+        raise FileExistsError(f"{out} exists already (name another file with --out)")
     prepare_file(out)
-    with joined(sampler.device) as group:
-        loaded = load(model, weights=sampler.weights, device=group.device)
-        picture = pictures.open_image(image).convert("L" if loaded.shape[0] == 1 else "RGB")
-        if crop is None:
-            fit = pictures.fit_for(loaded.shape, loaded.recipe.crop, picture.size)
-        else:
-            fit = pictures.fit_of(loaded.shape[1:], crop)
-        original = pictures.fitted(picture, str(image), fit)
-        known = mask_of(mask, fit, picture.size, seed=sampler.seed)
-        if group.main:
-            _note_if_odd(picture.size, fit.crop, known)
-        y = to_float(original[None])[0].to(group.device)
-        batches = _batches(loaded, sampler, group, known=(y, known.to(group.device)))
-        images = _gathered(batches, group)
-        if group.main:
-            save_completions(out, images[:, -1], original, known.numpy())
-            print(out)
+    made = export(model, out, weights=weights, precision=precision)
+    say(f"{' and '.join(made.held)} weights in {precision}, {made.size / 1e6:.2f} MB")
+    say(f"rounding changed no tensor by more than {made.change:.2g} of its norm")
+    print(out)
+
+
+@app.command(name="import")
+def import_(
+    checkpoint: Annotated[Path, tyro.conf.Positional],
+    /,
+    *,
+    out: Path | None = None,
+    image_size: int | None = None,
+    sigma_max: float = 1.0,
+    sigma_min: float = 0.01,
+) -> None:
+    """Turn a checkpoint of the code released with the paper into a scorefield model.
+
+    Example: scorefield import logs/cifar10/checkpoint_200000.pth --out cifar10.safetensors
+
+    Args:
+        checkpoint: The released code's checkpoint, a .pth file. A file that holds code to run is refused.
+        out: The model file to write; the checkpoint's name with .safetensors unless given.
+        image_size: Height and width of its images, which the file does not hold. Default: 28 for grey, 32 for colour.
+        sigma_max: The largest noise level, which the file does not hold either.
+        sigma_min: The smallest noise level.
+    """
+    from scorefield.models.model import save_model
+    from scorefield.models.recipes import Recipe
+    from scorefield.models.released import from_released
+
+    if not checkpoint.is_file():
+        what = "is a folder, not a checkpoint" if checkpoint.is_dir() else "does not exist"
+        raise FileNotFoundError(f"{checkpoint} {what} (name the released code's .pth file)")
+    out = out or checkpoint.with_suffix(".safetensors")
+    if out.exists():
+        raise FileExistsError(f"{out} exists already (name another file with --out)")
+    network = from_released(checkpoint, sigma_max=sigma_max, sigma_min=sigma_min)
+    levels, width = network.norm.gamma.shape
+    size = image_size or (28 if network.channels == 1 else 32)
+    recipe = Recipe(data=str(checkpoint), width=width, sigma_max=sigma_max, sigma_min=sigma_min, levels=levels)
+    metadata = {"data": "unknown", "imported_from": checkpoint.name}
+    shape = (network.channels, size, size)
+    save_model(out, network.state_dict(), None, recipe=recipe, shape=shape, step=0, metadata=metadata)
+    say(f"a model of {network.channels} × {size} × {size} images, {levels} levels")
+    print(out)

@@ -17,17 +17,16 @@ def results(
     *,
     out: Path | None = None,
 ) -> None:
-    """Make the results page of the reports in a folder: the paper's figures and numbers beside ours.
+    """Make the results page from the reports in a folder: the paper's figures and numbers beside ours.
 
-    Each report lies in a folder of its own, DIR/NAME, as scorefield report --out DIR/NAME makes it: mnist, mnist-small,
-    mnist-baseline, cifar10, ... Curves of the losses are drawn beside it. What you have to say of how a model came
-    about goes into DIR/NAME/remarks.md, and stands on the page above its commands; of completions, into
-    DIR/inpainting.md.
+    Each report has its own folder DIR/NAME, as scorefield report --out DIR/NAME makes it: mnist, mnist-small,
+    mnist-baseline, cifar10, ... The curves of the losses are drawn beside it. Your remarks on how a model was made go
+    into DIR/NAME/remarks.md and appear on the page above its commands. Remarks on inpainting go into DIR/inpainting.md.
 
     Example: scorefield results docs/results --out docs/results.md
 
     Args:
-        folder: The folder that holds the reports' folders.
+        folder: The folder that holds the folders of the reports.
         out: The page, FILE.md. Default: beside the folder, with its name.
     """
     from scorefield.paper.results import make_page, missing_pictures
@@ -35,10 +34,10 @@ def results(
     whole = folder.resolve()
     out = out or (folder.parent if folder.name == whole.name else whole.parent) / f"{whole.name}.md"
     if out.suffix != ".md":
-        raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.md)")
-    if folder.is_dir():  # else the error is about that folder
+        raise ValueError(f"the page cannot be {out.suffix or 'a folder'} (--out FILE.md)")
+    if folder.is_dir():  # otherwise the error is about that folder
         prepare_file(out)
     for path in make_page(folder, out):
         print(path)
     if missing := missing_pictures(out):
-        say(f"warning: pictures that the page shows are missing: {', '.join(missing)} (make their reports anew)")
+        say(f"warning: pictures that the page shows are missing: {', '.join(missing)} (make their reports again)")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from scorefield.cli.app import app, say
+from scorefield.cli.app import Flag, app, say
 
 
 @app.command
@@ -24,36 +24,37 @@ def serve(
     port: int = 7860,
     token: str | None = None,
     device: str = "auto",
-    no_open: bool = False,
+    no_open: Flag = False,
 ) -> None:
-    """Serve a web page on this machine: samples from noise, images completed, training watched.
+    """Serve a web page on this machine: draw samples, complete images, watch training runs.
 
-    Stop it with Ctrl-C. Programs can use what the page uses: /api describes it.
+    Stop it with Ctrl-C. Programs can use the same API as the page: /api describes it.
 
     Example: scorefield serve runs/mine
 
     Args:
-        models: Run folders, which are also shown while they train, or will train, and model files. Shipped models are
-            always there.
-        host: Where to listen. 127.0.0.1 is for this machine alone, 0.0.0.0 for all that can reach it, with --token.
-        port: Where to listen; 0 takes one that is free.
-        token: A password, without which nobody is served: letters, digits, - and _, at least 8.
-        device: auto (a GPU where there is one), cpu, cuda, cuda:1, ...
-        no_open: Do not open the page in a browser, as is done where there is a screen.
+        models: Model files, and run folders, whose training is shown too. A run may begin after the server. The
+            pretrained models are always there.
+        host: Address to listen at. 127.0.0.1 is for this machine only; 0.0.0.0 lets other machines
+            in, and needs --token.
+        port: Port to listen at; 0 takes a free one.
+        token: A password that every request needs: at least 8 letters, digits, - or _.
+        device: auto (a GPU if there is one), cpu, cuda, cuda:1, ...
+        no_open: Do not open the page in a browser. By default it is opened if there is a screen.
     """
     from scorefield.distributed import pick_device
     from scorefield.web.security import is_loopback
-    from scorefield.web.server import Server, application, bound
+    from scorefield.web.server import Server, listen, make_application
 
     _check(host, port, token, loopback=is_loopback(host))
     pick_device(device)
-    with bound(host, port) as listening:
+    with listen(host, port) as listening:
         port = listening.getsockname()[1]
-        served = application(models, host=host, port=port, token=token, device=device)
-        for name in served.models.awaited:
-            say(f"{name}: no training there yet; the page shows it as soon as it begins")
+        application = make_application(models, host=host, port=port, token=token, device=device)
+        for name in application.models.waiting:
+            say(f"{name}: the training has not begun yet; the page shows it as soon as it does")
         if not is_loopback(host):
-            say(f"warning: all who can reach this machine at port {port}, and know the token, can use its models")
+            say(f"warning: everyone who can reach this machine at port {port} and knows the token can use its models")
         query = f"?token={token}" if token else ""
         address = f"http://{_shown(host)}:{port}/{query}"
         say(f"scorefield is at {address} (stop it with Ctrl-C)")
@@ -63,30 +64,29 @@ def serve(
             import webbrowser
 
             webbrowser.open(address)
-        Server(served).run_until_stopped(listening)
+        Server(application).run_until_stopped(listening)
     say("stopped")
 
 
 def _check(host: str, port: int, token: str | None, *, loopback: bool) -> None:
-    """A wrong value is an error with its cure."""
     if not 0 <= port < 2**16:
         raise ValueError(f"--port must be from 0 to 65535; got {port}")
     if token is not None and not re.fullmatch(r"[A-Za-z0-9_-]{8,}", token):
         raise ValueError("--token must be at least 8 letters, digits, - or _")
     if token is None and not loopback:
-        raise ValueError(f"--host {host} lets others use this machine (add a password that you choose: --token TOKEN)")
+        raise ValueError(f"--host {host} lets other machines use this one (choose a password for them: --token TOKEN)")
 
 
 def _shown(host: str) -> str:
-    """What to call the server in an address on this machine."""
+    """The server's host name in an address for this machine."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
 
 
 def _own_address() -> str | None:
-    """What other machines on the network call this one; nothing is sent to find out."""
+    """This machine's address in its network. Nothing is sent to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # an address of no machine
+            probe.connect(("192.0.2.1", 9))  # an address that no machine has
         except OSError:  # no network
             return None
         name: str = probe.getsockname()[0]

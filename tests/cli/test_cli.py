@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from scorefield.models import recipes
-from scorefield.cli.training import NAMES
-
 
 def scorefield(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -46,7 +43,7 @@ def test_help(arguments: list[str], tmp_path: Path) -> None:
 
 
 def test_help_does_not_wait_for_pytorch(tmp_path: Path) -> None:
-    for words in ([], ["figure"], ["train"]):
+    for words in ([], ["figure"], ["train"], ["train", "mnist"], ["sample"], ["report"]):
         code = (
             "import sys\n"
             "from scorefield.cli import main\n"
@@ -56,11 +53,10 @@ def test_help_does_not_wait_for_pytorch(tmp_path: Path) -> None:
         command = [sys.executable, "-c", code, *words, "--help"]
         done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
         assert "usage: scorefield" in done.stdout
-    assert tuple(recipes.RECIPES) == NAMES
 
 
-def test_an_interrupt_at_any_time_is_no_traceback(tmp_path: Path) -> None:
-    """While PyTorch is imported too, which a break in the middle of it stands for."""
+def test_an_early_interrupt_prints_no_traceback(tmp_path: Path) -> None:
+    """An interrupt while PyTorch is being imported."""
     package = tmp_path / "torch"
     package.mkdir()
     (package / "__init__.py").write_text("raise KeyboardInterrupt")
@@ -78,7 +74,7 @@ def test_version(tmp_path: Path) -> None:
     "arguments",
     [["figure", "fig9"], ["figure"], ["paint"], ["figure", "fig3", "--sed", "1"], ["figure", "fig3", "--seed", "-1"]],
 )
-def test_a_wrong_call_exits_with_2_and_says_why(arguments: list[str], tmp_path: Path) -> None:
+def test_a_wrong_call_exits_with_2_and_a_message(arguments: list[str], tmp_path: Path) -> None:
     done = scorefield(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr
@@ -86,17 +82,18 @@ def test_a_wrong_call_exits_with_2_and_says_why(arguments: list[str], tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_said_and_exits_with_1(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_exits_with_1(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     done = scorefield("figure", "fig3", "--quick", "--out", "taken", cwd=tmp_path)
     assert done.returncode == 1
-    assert "cannot make the folder taken: File exists (name another one with --out)" in done.stderr
+    assert "taken" in done.stderr
+    assert "--out" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "taken").read_text() == "a file"
 
 
 def test_bench_on_a_cpu(tmp_path: Path) -> None:
-    """The numbers are not judged, but that they belong together is."""
+    """The numbers are consistent with each other."""
     done = scorefield("bench", "mnist", "--device", "cpu", "--json", "bench.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "bench.json").read_text())
@@ -106,11 +103,19 @@ def test_bench_on_a_cpu(tmp_path: Path) -> None:
         assert path["train_tflops"] == pytest.approx(3 * 8 * found["gflop_per_image"] / path["train_ms"])
         assert path["train_share"] == pytest.approx(path["train_tflops"] / found["peak_tflops"])
         assert path["sample_ms"].keys() == {"8"}
-    assert "from the start of the process to full speed" in done.stdout
+    assert "TFLOP/s" in done.stdout
 
 
-def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m scorefield info mnist-small | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "Broken pipe" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_help_is_fast(tmp_path: Path) -> None:
+    """Processor time, which does not depend on what else the machine does; 0.3 s on the machine that wrote this."""
+    code = "import resource; from scorefield.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "use = resource.getrusage(resource.RUSAGE_SELF); print('seconds', use.ru_utime + use.ru_stime)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert float(done.stdout.split("seconds")[-1]) < 1.0

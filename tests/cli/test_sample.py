@@ -1,28 +1,28 @@
-"""train, sample, inpaint, info and import from the command line."""
+"""sample and inpaint from the command line, and wrong calls of all commands."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from odd_images import failure
-from odd_images import run as run
 from PIL import Image
 
+from cli.calls import failure
 from scorefield import load
-from scorefield.models import generate
 from scorefield.cli import main
+from scorefield.data.masks import mask_of
 from scorefield.data.pictures import Fit
-from scorefield.models.released import from_released
-
-RELEASED = Path(__file__).parent / "released"
+from scorefield.models.model import Model
+from scorefield.samplers import AnnealedLangevin, State
 
 
 def test_33_by_47_grey_images_from_end_to_end(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,12 +33,14 @@ def test_33_by_47_grey_images_from_end_to_end(run: Path, tmp_path: Path, capsys:
         zoom = picture.width // (2 * 49 + 2)
         assert picture.size == (zoom * (2 * 49 + 2), zoom * (2 * 35 + 2))
     main(["info", str(run), "--json"])
-    facts = json.loads(capsys.readouterr().out)
-    assert (facts["shape"], facts["step"], facts["weights"]) == ([1, 33, 47], 2, ["raw", "ema"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["shape"], told["step"], told["weights"]) == ([1, 33, 47], 2, ["raw", "ema"])
+    assert told["sampler"]["name"] == "annealed_langevin"
+    assert told["sampler"]["steps"] == 2
     main(["info", str(run)])
-    told = capsys.readouterr().out
-    for words in ("1 × 33 × 47", "2, sigma 1 ... 0.01", "raw and ema", "scorefield sample", "2 steps of 4"):
-        assert words in told
+    printed = capsys.readouterr().out
+    for words in ("1 × 33 × 47", "sigma 1 ... 0.01", "raw and ema", "scorefield sample", "2 steps of 4"):
+        assert words in printed
 
 
 def test_the_same_seed_gives_the_same_images_for_any_batch_size(run: Path, tmp_path: Path) -> None:
@@ -94,8 +96,6 @@ def test_inpainting_keeps_what_is_known(mask: str, run: Path, tmp_path: Path) ->
         Image.fromarray(np.where(known, 255, 0).astype(np.uint8)).save(tmp_path / "mask.png")
         mask = str(tmp_path / "mask.png")
     else:
-        from scorefield.data.masks import mask_of
-
         known = mask_of(mask, Fit(size=(33, 47))).numpy()
         hidden = {"left": known[:, 23:].all(), "right": known[:, :24].all(), "top": known[16:].all()}
         assert hidden.get(mask, True)
@@ -121,18 +121,6 @@ def test_the_picture_of_an_inpainting(run: Path, tmp_path: Path) -> None:
     assert pixels.shape == (37, 5 * 49 + 2)  # occluded, three completions, original
     assert (pixels[2:35, 2 : 2 + 23] == 128).all()
     assert np.array_equal(pixels[2:35, 2 + 23 : 2 + 47], pixels[2:35, 2 + 4 * 49 + 23 : 2 + 4 * 49 + 47])
-
-
-def test_a_released_checkpoint_becomes_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["import", str(RELEASED / "tiny_gray28.pth"), "--out", str(tmp_path / "gray.safetensors")])
-    main(["info", str(tmp_path / "gray.safetensors"), "--json"])
-    facts = json.loads(capsys.readouterr().out.split("\n", 1)[1])
-    assert (facts["shape"], len(facts["sigmas"]), facts["weights"]) == ([1, 28, 28], 10, ["raw"])
-    x, sigma = torch.rand(2, 1, 28, 28), torch.tensor(1.0)
-    released = from_released(RELEASED / "tiny_gray28.pth", sigma_max=1.0, sigma_min=0.01)
-    torch.testing.assert_close(load(tmp_path / "gray.safetensors").score(x, sigma), released(x, sigma))
-    code, said = failure(capsys, "import", RELEASED / "tiny_gray28.pth", "--out", tmp_path / "gray.safetensors")
-    assert (code, "exists already" in said) == (2, True)
 
 
 def test_an_image_is_cropped_as_the_training_images_were(run: Path, tmp_path: Path) -> None:
@@ -183,36 +171,23 @@ def test_the_middle_of_an_image_on_demand(run: Path, tmp_path: Path, capsys: pyt
     main(["inpaint", str(run), "--image", str(tmp_path / "large.png"), "--mask", str(tmp_path / "black.png"),
           "--crop", "20", "-n", "1", "--out", str(tmp_path / "out.png")])  # fmt: skip
     said = capsys.readouterr().err
-    assert "20 × 20, and is enlarged to the model's 33 × 47" in said
+    assert re.search("20 × 20.*33 × 47", said)
     assert "hides the whole image" in said
-
-
-def test_help_shows_a_recipes_own_values(capsys: pytest.CaptureFixture[str]) -> None:
-    for recipe, values in {
-        "cifar10": ("--width INT", "(default: 128)", "--flip, --no-flip", "(default: 200000)", "(default: 5000)"),
-        "mnist-baseline": ("(default: 64)", "progression. (default: 1)", "level. (default: 1000)"),
-    }.items():
-        with pytest.raises(SystemExit) as exit_:
-            main(["train", recipe, "--help"])
-        assert exit_.value.code == 0
-        told = " ".join(capsys.readouterr().out.replace("│", " ").split())
-        for value in values:
-            assert value in told
 
 
 def test_what_was_sampled_into_a_folder_before_an_interrupt_is_there(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main(["sample", str(run), "-n", "5", "--batch-size", "2", "--steps", "1", "--out", str(tmp_path / "all")])
-    whole, began = generate.generate, []
+    whole, began = Model.states, []
 
-    def interrupted(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+    def interrupted(*arguments: Any, **options: Any) -> Iterator[State]:  # noqa: ANN401
         began.append(1)
         if len(began) == 3:
             raise KeyboardInterrupt
         return whole(*arguments, **options)
 
-    monkeypatch.setattr(generate, "generate", interrupted)
+    monkeypatch.setattr(Model, "states", interrupted)
     with pytest.raises(SystemExit) as stopped:
         main(["sample", str(run), "-n", "5", "--batch-size", "2", "--steps", "1", "--out", str(tmp_path / "some")])
     assert stopped.value.code == 130
@@ -222,6 +197,98 @@ def test_what_was_sampled_into_a_folder_before_an_interrupt_is_there(
         assert path.read_bytes() == (tmp_path / "all" / path.name).read_bytes()
 
 
-def test_a_model_is_printed_without_its_layers(run: Path) -> None:
-    assert "RefineNet" not in repr(load(run))
-    assert "step=2" in repr(load(run))
+def test_a_place_that_cannot_be_written_to_is_found_before_the_work(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "d.png").mkdir()
+    (tmp_path / "file").touch()
+    for out, words in (("d.png", "is a folder"), ("file/x.png", "cannot make the folder")):
+        code, said = failure(capsys, "sample", run, "--out", tmp_path / out)
+        assert (code, words in said, "sampling" in said) == (1, True, False), said
+
+
+def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.png").write_text("no image")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    Image.new("L", (47, 33), "white").save(tmp_path / "white.png")
+    image: list[str | Path] = ["--image", tmp_path / "white.png"]
+    cases: list[tuple[list[str | Path], str]] = [
+        (["sample", tmp_path / "none"], "no file"),
+        (["sample", tmp_path / "full"], "no whole checkpoint"),
+        (["sample", tmp_path / "white.png"], "damaged or no"),
+        (["sample", run, "-n", "0"], "at least 1"),
+        (["sample", run, "--seed", "-1"], "whole number"),
+        (["sample", run, "--steps", "0"], "steps must be"),
+        (["sample", run, "--step-size", "0"], "positive"),
+        (["sample", run, "--out", "a.jpg"], "FILE.png"),
+        (["sample", run, "--step-size", "nan"], "positive"),
+        (["sample", run, "--out", tmp_path / "full"], "exists already"),
+        (["import", tmp_path / "full"], "is a folder"),
+        (["train", "tiny", "--clip", "nan", "--out", tmp_path / "r"], "clip must be 0 or more"),
+        (["train", "tiny", "--sigma-max", "1e20", "--out", tmp_path / "r"], "sigmas must lie between"),
+        (["sample", run, "--device", "toaster"], "no device is called"),
+        (["inpaint", run, "--image", tmp_path / "none.png"], "no image"),
+        (["inpaint", run, "--image", tmp_path / "text.png"], "text.png"),
+        (["inpaint", run, "--image", tmp_path / "full"], "is a folder"),
+        (["inpaint", run, *image, "--crop", "0"], "crop must be positive"),
+        (["inpaint", run, *image, "--crop", "1000"], "cannot crop 1000×1000"),
+        (["inpaint", run, *image, "--mask", "middle"], "no mask middle"),
+        (["inpaint", run, *image, "--mask", tmp_path / "white.png"], "hides nothing"),
+        (["import", tmp_path / "white.png", "--out", tmp_path / "m.safetensors"], "not a checkpoint of the released"),
+        (["train", "mnits"], "mnits"),
+        (["train", "tiny", "--data", tmp_path / "nowhere", "--out", tmp_path / "r"], "does not exist"),
+        (["train", "tiny", "--steps", "0", "--out", tmp_path / "r"], "at least 1"),
+        (["train", "tiny", "--sigma-min", "2", "--out", tmp_path / "r"], "swap them"),
+        (["train", "tiny", "--out", tmp_path / "r", "--resume"], "no run to resume"),
+    ]
+    for arguments, words in cases:
+        code, said = failure(capsys, *arguments)
+        said = " ".join(said.replace("│", " ").split())  # out of tyro's box
+        assert code == 2, (arguments, said)
+        assert words in said, (arguments, said)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("n", ["0", "-3", "10000001", "99999999999999999999999"])
+def test_impossible_numbers_of_samples(n: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["sample", str(run)], ["digits", "mnist-small"], ["report", str(run), "--out", "nowhere"]):
+        code, said = failure(capsys, *command, "-n", n)
+        assert code == 2
+        assert re.search(r"-n must be from [12] to 10,000,000", said)
+    assert not Path("nowhere").exists()
+
+
+@pytest.mark.parametrize("which", ["image", "mask"])
+def test_an_image_is_not_replaced_by_its_own_completions(
+    which: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("image", "mask"):
+        Image.new("L", (47, 33)).save(tmp_path / f"{name}.png")
+    before = (tmp_path / f"{which}.png").read_bytes()
+    call = ["inpaint", str(run), "--image", str(tmp_path / "image.png"), "--mask", str(tmp_path / "mask.png")]
+    code, said = failure(capsys, *call, "--out", tmp_path / "." / f"{which}.png")
+    assert code == 2
+    assert "would be replaced by its own completions" in said
+    assert (tmp_path / f"{which}.png").read_bytes() == before
+
+
+def test_too_short_a_way_is_told_with_the_step_size_that_would_do(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model's own T ε is 2 · 1e-5; steps of more than 2σ² = 2e-4 would leave noise of their own."""
+
+    def told(*words: str) -> str:
+        main(["sample", str(run), "-n", "1", "--device", "cpu", "--out", str(tmp_path / "x.npy"), *words])
+        return capsys.readouterr().err
+
+    assert "note:" not in told()
+    assert "note:" not in told("--steps", "1")
+    short = told("--steps", "1", "--step-size", "2e-6")
+    assert "10%" in short
+    assert "--step-size 2e-05" in short
+    usual = replace(load(run).sampler, steps=100, step_size=2e-5)  # type: ignore[type-var]
+    assert isinstance(usual, AnnealedLangevin)
+    message = replace(usual, steps=1).shortfall(usual)
+    assert message is not None
+    assert "more --steps" in message

@@ -1,4 +1,4 @@
-"""A model of grey images of 33 × 47, and calls of the command line that fail."""
+"""A tiny trained model for the tests of the command line."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ from PIL import Image
 from scorefield.cli import main
 
 
-def failure(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as exit_:
-        main([str(a) for a in arguments])
-    return int(str(exit_.value.code)), capsys.readouterr().err
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of grey images of 33 × 47, trained for a moment on a folder of them, through the command line."""
+    """A model of grey images of 33 × 47, trained for two steps on a folder of images, through the command line."""
     folder = tmp_path_factory.mktemp("odd")
     rng = np.random.default_rng(0)
     (folder / "images").mkdir()

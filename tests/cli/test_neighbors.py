@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_evaluation import dots, numbers_of
+from small_evaluation import dots, read_json
 from small_evaluation import small as small
 
 from scorefield.cli import main
@@ -23,16 +23,16 @@ def test_planted_copies_raise_the_alarm(space: str, tmp_path: Path, capsys: pyte
     np.save(tmp_path / "others.npy", dots(40, 8))
     call = ["--data", str(tmp_path / "training.npy"), "--space", space, "-n", "40", "--out", str(tmp_path / "n.png")]
     main(["neighbors", str(tmp_path / "samples.npy"), *call, "--json", str(tmp_path / "n.json")])
-    report = numbers_of(tmp_path / "n.json")
+    report = read_json(tmp_path / "n.json")
     assert report["alarm"]
     found = {each["sample"]: each["training_image"] for each in report["copies"]}
     assert (found[5], found[9]) == (123, 4)
     assert "ALARM" in capsys.readouterr().out
     main(["neighbors", str(tmp_path / "others.npy"), *call, "--json", str(tmp_path / "n.json")])
-    assert not numbers_of(tmp_path / "n.json")["alarm"]
+    assert not read_json(tmp_path / "n.json")["alarm"]
     assert "no sign of memorisation" in capsys.readouterr().out
     main(["neighbors", str(tmp_path / "samples.npy"), *call, "--no-flips", "--json", str(tmp_path / "n.json")])
-    assert [each["sample"] for each in numbers_of(tmp_path / "n.json")["copies"]] == [5]
+    assert [each["sample"] for each in read_json(tmp_path / "n.json")["copies"]] == [5]
 
 
 def test_some_of_many_images_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,14 +48,14 @@ def test_some_of_many_images_keep_their_numbers(tmp_path: Path, capsys: pytest.C
         str(tmp_path / "n.json"),
     ]
     main(["neighbors", str(tmp_path / "samples.npy"), *call])
-    report = numbers_of(tmp_path / "n.json")
+    report = read_json(tmp_path / "n.json")
     assert len(set(report["samples"])) == 8
     assert report["samples"] != list(range(8))
     assert [each["training_image"] - each["sample"] for each in report["copies"]] == [100] * 8
     assert [row[0] - number for row, number in zip(report["neighbors"], report["samples"], strict=True)] == [100] * 8
     assert "8 of 40 images of " in capsys.readouterr().out
     main(["neighbors", str(tmp_path / "samples.npy"), *call, "-n", "40"])
-    assert numbers_of(tmp_path / "n.json")["samples"] == list(range(40))
+    assert read_json(tmp_path / "n.json")["samples"] == list(range(40))
     assert "drawn at random" not in capsys.readouterr().out
 
 

@@ -1,0 +1,101 @@
+"""scorefield train."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+import tyro
+
+from scorefield.cli.app import Flag, app, say
+from scorefield.models.recipes import RECIPES, Recipe
+
+
+@dataclass(frozen=True)
+class Train:
+    """Options of a training run."""
+
+    recipe: tyro.conf.OmitArgPrefixes[Recipe] = field(default_factory=Recipe)
+    name: tyro.conf.Suppress[str] = ""
+    out: Path | None = None
+    """The run folder; runs/RECIPE unless given. An existing run is never overwritten."""
+    resume: Flag = False
+    """Go on with the run in that folder, exactly where it stopped."""
+    minutes: float = float("inf")
+    """Stop cleanly after this many minutes, with a checkpoint."""
+    device: str = "auto"
+    """auto (a GPU if there is one), cpu, cuda, cuda:1, ..."""
+    tensorboard: Flag = False
+    """Write TensorBoard events into the run folder as well."""
+    wandb: Flag = False
+    """Log to Weights & Biases as well."""
+
+
+if TYPE_CHECKING:
+    Choice = Train
+else:
+    Choice = Union[  # noqa: UP007  # made of a list
+        tuple(
+            Annotated[
+                Train,
+                tyro.conf.subcommand(name=name, default=Train(recipe=recipe, name=name), description=recipe.describe()),
+            ]
+            for name, recipe in RECIPES.items()
+        )
+    ]
+
+
+@app.command
+def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[Choice]]) -> None:
+    """Train a model by a recipe. Weights, logs and samples go into a run folder, which can be resumed.
+
+    scorefield train RECIPE --help shows the recipe's settings; each of them is an option.
+
+    Example: scorefield train mnist --out runs/mnist --minutes 60
+    """
+    from scorefield import data
+    from scorefield.distributed import joined
+    from scorefield.progress import track
+    from scorefield.training import saved_recipe
+    from scorefield.training import train as train_model
+    from scorefield.training.logs import tensorboard_log, wandb_log
+
+    out = options.out or Path("runs") / options.name
+    if options.resume:  # the options that were given now change the recipe of the run, not the named one
+        options = _parse_again(Train(recipe=saved_recipe(out), name=options.name))
+        if not data.exists(place := options.recipe.data):
+            raise FileNotFoundError(f"the run's images, {place}, are not there (say where they are now: --data PLACE)")
+    for package, wanted in (("tensorboard", options.tensorboard), ("wandb", options.wandb)):
+        if wanted and find_spec(package) is None:
+            raise ImportError(f"--{package} needs a package (pip install {package})")
+    signals: list[int] = []
+    with joined(options.device) as group:
+        extra: list[Any] = [partial(tensorboard_log, out / "tensorboard")] if options.tensorboard else []
+        extra += [partial(wandb_log, out, asdict(options.recipe))] if options.wandb else []
+        saved = train_model(
+            options.recipe,
+            out,
+            group,
+            resume=options.resume,
+            minutes=options.minutes,
+            extra_logs=extra,
+            interrupted=signals.append,
+            say=say,
+            track=track,
+        )
+        if group.main:
+            print(saved, flush=True)
+        group.wait()  # torchrun ends the others as soon as one has failed: not before the main one has spoken
+    if signals:  # 130 for Ctrl-C, 143 for SIGTERM, as shells have it
+        sys.exit(128 + signals[0])
+
+
+def _parse_again(defaults: Train) -> Train:
+    """The options of the command line that is being run, over other defaults."""
+    from scorefield import cli
+
+    return tyro.cli(Train, prog=f"scorefield train {defaults.name}", default=defaults, args=cli.arguments[2:])

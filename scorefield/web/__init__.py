@@ -1,4 +1,4 @@
-"""The web page and its API: a server for this machine, with one worker that owns the models."""
+"""The web page and its API: a server for this machine, with one worker thread that runs the models."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ try:
     import uvicorn as _uvicorn  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"the web page needs a package: {error} (pip install starlette uvicorn python-multipart)"
+        f"the web page needs a package that is not installed: {error} (pip install starlette uvicorn python-multipart)"
     ) from error

@@ -1,4 +1,4 @@
-"""The addresses: each reads a request, calls the rest and answers."""
+"""The API: each function reads a request, calls the rest and answers."""
 
 from __future__ import annotations
 
@@ -19,30 +19,28 @@ from starlette.routing import Route
 from torch import Tensor
 
 from scorefield.data import pictures
-from scorefield.images import completion_row, grid, png, save_completions, save_gif, save_images, zoom_for
 from scorefield.data.masks import NAMES, mask_of
+from scorefield.images import completion_row, grid, png, save_completions, save_gif, save_images, zoom_for
 from scorefield.web import monitor, playground, sampling
 from scorefield.web.events import Events
 from scorefield.web.jobs import Job, QueueFullError, Worker
 from scorefield.web.limits import Limits
 from scorefield.web.models import EXAMPLES, Card, Models
 from scorefield.web.requests import Fields, Upload, bad, malformed, read_form, read_json
-from scorefield.web.uploads import fitted, mask_in
+from scorefield.web.uploads import fit_upload, read_mask
 
-DECODERS = 2
-"""Images that are decoded at once: each may take some hundred MB for a moment."""
-MAKERS = 2
-"""Files that are made at once: an animation may take as much."""
-MADE = {"grid.png": "image/png", "annealing.gif": "image/gif", "images.npy": "application/octet-stream"}
-"""Files that are made of a job's images."""
+MEMORY_HEAVY = 2
+"""How many images are decoded at once, and how many files are written: each may take some hundred MB for a moment."""
+FILES = {"grid.png": "image/png", "annealing.gif": "image/gif", "images.npy": "application/octet-stream"}
+"""Files that are made from a job's images, and their media types."""
 
 
 class Api:
-    """All that stands under /api/, but for its description."""
+    """Everything under /api/."""
 
     def __init__(self, models: Models, worker: Worker, limits: Limits) -> None:
         self.models, self.worker, self.limits = models, worker, limits
-        self._decoding, self._making = asyncio.Semaphore(DECODERS), asyncio.Semaphore(MAKERS)
+        self._decoding, self._writing = asyncio.Semaphore(MEMORY_HEAVY), asyncio.Semaphore(MEMORY_HEAVY)
 
     def routes(self) -> list[Route]:
         return [
@@ -57,13 +55,13 @@ class Api:
             Route("/api/jobs/{job}/events", self.events),
             Route("/api/jobs/{job}/frames/{number}.png", self.frame),
             Route("/api/jobs/{job}/images/{number}.png", self.image),
-            Route("/api/jobs/{job}/{name}", self.made),
+            Route("/api/jobs/{job}/{name}", self.file),
             Route("/api/runs", self.runs),
             Route("/api/runs/{name}", self.run),
             Route("/api/runs/{name}/samples/{step}.png", self.run_samples),
         ]
 
-    # ---------------------------------------------------------------- models, and jobs to be done
+    # ---------------------------------------------------------------- models and new jobs
 
     def list_models(self, request: Request) -> Response:
         cards = self.models.cards().values()
@@ -73,10 +71,10 @@ class Api:
         return Response(_example(request.path_params["name"]).content, media_type="image/png")
 
     async def sample(self, request: Request) -> Response:
-        fields = Fields(await read_json(request, self.limits), ("model", *sampling.KNOWN))
+        fields = Fields(await read_json(request, self.limits), ("model", *sampling.field_names()))
         card = await self._card(fields)
-        settings = sampling.settings_of(fields, card, n=16, most=self.limits.n, limits=self.limits)
-        return self._submitted(sampling.sample_job(self.models, card, settings, self.limits))
+        wanted = sampling.read_request(fields, card, n=16, most=self.limits.n, limits=self.limits)
+        return self._submit(sampling.image_job(self.models, wanted, self.limits))
 
     async def fit(self, request: Request) -> Response:
         texts, files = await read_form(request, self.limits)
@@ -84,35 +82,34 @@ class Api:
         if "image" not in files:
             raise malformed("image is missing (send it as a file)")
         async with self._decoding:
-            pixels = await run_in_threadpool(fitted, files["image"], card, self.limits)
+            pixels = await run_in_threadpool(fit_upload, files["image"], card, self.limits)
         return Response(png(pixels), media_type="image/png")
 
     async def inpaint(self, request: Request) -> Response:
         texts, files = await read_form(request, self.limits)
-        known = ("model", "image", "example", "mask", *sampling.KNOWN)
+        known = ("model", "image", "example", "mask", *sampling.field_names())
         fields = Fields(dict.fromkeys(files, "file") | texts, known, form=True)
         card = await self._card(fields)
-        settings = sampling.settings_of(fields, card, n=8, most=self.limits.completions, limits=self.limits)
+        wanted = sampling.read_request(fields, card, n=8, most=self.limits.completions, limits=self.limits)
         if "image" in texts or ("image" in files) == ("example" in texts):
-            raise malformed("what is to be completed? (send either image as a file, or the name of an example)")
+            raise malformed("one image is needed (send either image as a file, or the name of an example)")
         given = files["image"] if "image" in files else _example(texts["example"])
         name = "mask.png" if "mask" in files else fields.choice("mask", NAMES, "left")
         async with self._decoding:
-            original = await run_in_threadpool(fitted, given, card, self.limits)
+            original = await run_in_threadpool(fit_upload, given, card, self.limits)
             if "mask" in files:
-                mask = await run_in_threadpool(mask_in, files["mask"], card, self.limits)
+                mask = await run_in_threadpool(read_mask, files["mask"], card, self.limits)
             else:
-                mask = _ready_made(name, card, settings.seed)
-        image = (Path(given.name).name[-80:] or "image", original)
-        job = sampling.inpaint_job(self.models, card, settings, self.limits, image=image, mask=(name, mask))
-        return self._submitted(job)
+                mask = _named_mask(name, card, wanted.seed)
+        hole = sampling.Hole(Path(given.name).name[-80:] or "image", original, name, mask)
+        return self._submit(sampling.image_job(self.models, wanted, self.limits, hole))
 
     async def playground(self, request: Request) -> Response:
-        fields = Fields(await read_json(request, self.limits), playground.KNOWN)
-        return self._submitted(playground.playground_job(fields, self.limits))
+        fields = Fields(await read_json(request, self.limits), playground.JOB_FIELDS)
+        return self._submit(playground.playground_job(fields, self.limits))
 
     async def field(self, request: Request) -> Response:
-        fields = Fields(await read_json(request, self.limits), playground.FIELD)
+        fields = Fields(await read_json(request, self.limits), playground.FIELD_FIELDS)
         return JSONResponse(await run_in_threadpool(playground.score_field, fields, self.limits))
 
     async def _card(self, fields: Fields) -> Card:
@@ -120,20 +117,20 @@ class Api:
         if name is None:
             raise malformed(f"model is missing (one of {', '.join(cards)})")
         if name not in cards:
-            raise HTTPException(404, f"no model of that name (there are {', '.join(cards) or 'none'})")
+            raise HTTPException(404, f"there is no model of that name (choose from {', '.join(cards) or 'none'})")
         return cards[name]
 
-    def _submitted(self, job: Job) -> Response:
+    def _submit(self, job: Job) -> Response:
         try:
             position = self.worker.submit(job)
         except QueueFullError as error:
             raise HTTPException(503, str(error), {"Retry-After": str(error.seconds)}) from None
         return JSONResponse({"job": job.id, "position": position}, 202)
 
-    # ---------------------------------------------------------------- jobs under way, and what they made
+    # ---------------------------------------------------------------- jobs and their results
 
     async def status(self, request: Request) -> Response:
-        """DELETE cancels the job first."""
+        """GET gives the job's status, DELETE cancels it first."""
         job = self._job(request)
         if request.method == "DELETE":
             self.worker.cancel(job)
@@ -141,11 +138,9 @@ class Api:
 
     async def events(self, request: Request) -> Response:
         job = self._job(request)
-        return (
-            Response(media_type=Events.media_type)
-            if request.method == "HEAD"
-            else Events(self.worker, job, grace=self.limits.grace_seconds)
-        )
+        if request.method == "HEAD":
+            return Response(media_type=Events.media_type)
+        return Events(self.worker, job, grace=self.limits.grace_seconds)
 
     def frame(self, request: Request) -> Response:
         frames = _images(self._job(request))
@@ -156,65 +151,48 @@ class Api:
         pixels = _images(self._job(request))[-1]
         return Response(png(pixels[_number(request, len(pixels))]), media_type="image/png")
 
-    async def made(self, request: Request) -> Response:
+    async def file(self, request: Request) -> Response:
         name, job = request.path_params["name"], self._job(request)
-        if name not in MADE:
-            raise HTTPException(404, f"a job has no such file (there are {', '.join(MADE)})")
-        async with self._making:
-            return await run_in_threadpool(self._file, name, job)
-
-    def _file(self, name: str, job: Job) -> Response:
-        """As the command line writes it: by the same functions, in a folder that goes again."""
-        frames = _images(job)
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / name
-            if name == "grid.png" and job.given:
-                save_completions(path, frames[-1], *job.given)
-            elif name == "annealing.gif" and job.given:
-                rows = [completion_row(frame, *job.given) for frame in frames]
-                save_gif(path, rows, zoom=zoom_for(rows[0]))
-            else:
-                save_images(path, np.stack(frames if name == "annealing.gif" else frames[-1:], axis=1))
-            content = path.read_bytes()
-        disposition = {"Content-Disposition": f'attachment; filename="{job.kind}-{name}"'}
-        return Response(content, media_type=MADE[name], headers=disposition)
+        if name not in FILES:
+            raise HTTPException(404, f"a job has no such file (choose from {', '.join(FILES)})")
+        async with self._writing:
+            return await run_in_threadpool(_write_file, name, job)
 
     def _job(self, request: Request) -> Job:
         job = self.worker.find(request.path_params["job"])
         if job is None:
-            raise HTTPException(404, "no such job: it never was, or is forgotten since (start it again)")
+            raise HTTPException(404, "there is no such job; finished jobs are deleted after a while (start it again)")
         return job
 
     # ---------------------------------------------------------------- training runs
 
     def runs(self, request: Request) -> Response:
-        found, waiting = monitor.runs_among(self.models.folders), self.models.awaited
-        later = [{"name": name, "step": 0, "steps": 0, "state": "waiting"} for name in waiting]
-        return JSONResponse({"runs": [*(_readable(monitor.summary, name, run) for name, run in found.items()), *later]})
+        runs = [_describe(monitor.summary, name, run) for name, run in monitor.runs_among(self.models.folders).items()]
+        waiting = [{"name": name, "step": 0, "steps": 0, "state": "waiting"} for name in self.models.waiting]
+        return JSONResponse({"runs": [*runs, *waiting]})
 
     def run(self, request: Request) -> Response:
         name, run = request.path_params["name"], self._run(request)
         card = self.models.cards().get(name)
-        shape = card.shape if card else None  # of its images, once there is a model
-        return JSONResponse({**_readable(monitor.details, name, run), "shape": shape})
+        return JSONResponse({**_describe(monitor.details, name, run), "shape": card.shape if card else None})
 
     def run_samples(self, request: Request) -> Response:
         files = {str(step): file for step, file in monitor.sample_files(self._run(request)).items()}
         if request.path_params["step"] not in files:
-            raise HTTPException(404, "the run has no samples of that step")
+            raise HTTPException(404, "the run has no samples from that step")
         return Response(files[request.path_params["step"]].read_bytes(), media_type="image/png")
 
     def _run(self, request: Request) -> Path:
         runs = monitor.runs_among(self.models.folders)
         if request.path_params["name"] not in runs:
-            raise HTTPException(404, f"no such run (there are {', '.join(runs) or 'none: scorefield serve RUN'})")
+            raise HTTPException(404, f"there is no such run (choose from {', '.join(runs) or 'none'})")
         return runs[request.path_params["name"]]
 
 
-def _readable(tell: Callable[[str, Path], dict[str, Any]], name: str, run: Path) -> dict[str, Any]:
-    """What is to be told of a run; one that cannot be read must not hide the others."""
+def _describe(describe: Callable[[str, Path], dict[str, Any]], name: str, run: Path) -> dict[str, Any]:
+    """A run's description. A run that cannot be read has the state damaged, so that it does not hide the others."""
     try:
-        return tell(name, run)
+        return describe(name, run)
     except (OSError, ValueError) as error:
         return {"name": name, "step": 0, "steps": 0, "state": "damaged", "error": str(error)}
 
@@ -222,29 +200,46 @@ def _readable(tell: Callable[[str, Path], dict[str, Any]], name: str, run: Path)
 def _images(job: Job) -> list[np.ndarray]:
     """The images of all frames so far."""
     if job.kind == "playground":
-        raise HTTPException(404, "the playground makes points, not images (its frames come with the events)")
+        raise HTTPException(404, "the playground makes points, not images (they are in the events)")
     frames = [update.frame for update in job.frames if update.frame is not None]
     if not frames:
         raise HTTPException(404, "the job has no images yet (wait until it runs)")
     return frames
 
 
+def _write_file(name: str, job: Job) -> Response:
+    """One of `FILES`, written by the functions of the command line in a temporary folder."""
+    frames = _images(job)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        if name == "grid.png" and job.known:
+            save_completions(path, frames[-1], *job.known)
+        elif name == "annealing.gif" and job.known:
+            rows = [completion_row(frame, *job.known) for frame in frames]
+            save_gif(path, rows, zoom=zoom_for(rows[0]))
+        else:
+            save_images(path, np.stack(frames if name == "annealing.gif" else frames[-1:], axis=1))
+        content = path.read_bytes()
+    disposition = {"Content-Disposition": f'attachment; filename="{job.kind}-{name}"'}
+    return Response(content, media_type=FILES[name], headers=disposition)
+
+
 def _number(request: Request, count: int) -> int:
-    """The number in the address, of one of so many things."""
+    """The number in the address, which must be below `count`."""
     text = request.path_params["number"]
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) < count):
-        raise HTTPException(404, f"no such image (they are numbered from 0 to {count - 1})")
+        raise HTTPException(404, f"there is no such image (they are numbered from 0 to {count - 1})")
     return int(text)
 
 
-def _ready_made(name: str, card: Card, seed: int) -> Tensor:
+def _named_mask(name: str, card: Card, seed: int) -> Tensor:
     try:
         return mask_of(name, pictures.Fit(size=card.shape[1:]), seed=seed)
-    except ValueError as error:  # it hides nothing of so small an image
+    except ValueError as error:  # it hides nothing, if the image is tiny
         raise bad(str(error)) from error
 
 
 def _example(name: str) -> Upload:
     if name not in EXAMPLES:
-        raise HTTPException(404, f"no such example (there are {', '.join(sorted(EXAMPLES))})")
+        raise HTTPException(404, f"there is no such example (choose from {', '.join(sorted(EXAMPLES))})")
     return Upload(f"{name}.png", EXAMPLES[name].read_bytes())

@@ -1,4 +1,4 @@
-"""A job's events, as they are sent to who listens."""
+"""A job's events, sent to clients while it runs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from scorefield.web.jobs import ENDED, Job, Update, Worker
 from scorefield.web.playground import BOTH
 
 POLL, HEARTBEAT = 0.05, 10.0
-"""Seconds between two looks at a job that is listened to, and between two signs of life."""
+"""Seconds between two looks at a job, and after which a comment keeps a silent connection open."""
 
 
 class Events(StreamingResponse):
-    """A job's events. Where the last listener leaves before the end, and nobody comes back, the job is cancelled."""
+    """A stream of a job's events. When its last listener disconnects before the end, the job is cancelled, unless
+    someone connects again within the grace period."""
 
     media_type = "text/event-stream"
 
@@ -34,33 +35,33 @@ class Events(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             job.listeners -= 1
-            job.left = time.monotonic()
+            job.last_left_at = time.monotonic()
             if not job.ended and not job.listeners:
-                asyncio.get_running_loop().call_later(self._grace, self._left_alone, job.left)
+                asyncio.get_running_loop().call_later(self._grace, self._cancel_if_alone, job.last_left_at)
 
-    def _left_alone(self, since: float) -> None:
-        """Cancel the job if nobody has come since."""
-        if not self._job.listeners and self._job.left == since:
+    def _cancel_if_alone(self, since: float) -> None:
+        """Cancel the job if nobody has connected since that time."""
+        if not self._job.listeners and self._job.last_left_at == since:
             self._worker.cancel(self._job)
 
 
 async def stream(worker: Worker, job: Job) -> AsyncIterator[bytes]:
-    """Server-Sent Events of a job: a status where it changed, each frame once; the end of the job ends them."""
-    sent, before, said = 0, None, time.monotonic()
+    """Server-Sent Events until the job ends: its status whenever it changes, and each frame once."""
+    sent, before, last_sent_at = 0, None, time.monotonic()
     yield b"retry: 1000\n\n"
     while True:
-        status = worker.status(job)  # before the frames: when it tells of the end, they are all sent
+        status = worker.status(job)  # asked before the frames: if it has ended, all frames are there to be sent
         for number, update in enumerate(job.frames[sent:], sent):
             yield _event("frame", _frame(job, number, update))
             sent = number + 1
         if (now := (status["state"], status["position"], status["step"])) != before:
             yield _event("status", status)
-            before, said = now, time.monotonic()
+            before, last_sent_at = now, time.monotonic()
         if status["state"] in ENDED:
             return
-        if time.monotonic() - said > HEARTBEAT:
+        if time.monotonic() - last_sent_at > HEARTBEAT:
             yield b": waiting\n\n"
-            said = time.monotonic()
+            last_sent_at = time.monotonic()
         await asyncio.sleep(POLL)
 
 
@@ -69,7 +70,7 @@ def _event(name: str, values: dict[str, Any]) -> bytes:
 
 
 def _frame(job: Job, number: int, update: Update) -> dict[str, Any]:
-    """A frame for JSON: the points themselves, or where its images are."""
+    """A frame for JSON: the points themselves, or the address of its images."""
     assert update.frame is not None
     values = {"frame": number, "step": update.step, "total": job.total, "sigma": update.sigma, "level": update.level}
     if job.kind == "playground":

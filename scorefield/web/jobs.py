@@ -1,4 +1,4 @@
-"""Jobs, and the one worker that does them in the order in which they came."""
+"""Jobs, and the one worker thread that runs them in the order in which they were submitted."""
 
 from __future__ import annotations
 
@@ -8,35 +8,51 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
+from scorefield.samplers import State
 from scorefield.web.limits import Limits
 
 log = logging.getLogger(__name__)
 
-
-class Update(NamedTuple):
-    """How far a job is: after `step` steps, the last of them at noise `sigma`, the level of that number from 1 on."""
-
-    step: int
-    sigma: float
-    level: int
-    frame: np.ndarray | None = None
-    """What is to be kept of this step: images as bytes (N, H, W, C), or points (N, 2)."""
-
-
-BEFORE = Update(0, 0.0, 0)
-Work = Callable[[], Iterator[Update]]
-State = Literal["queued", "running", "done", "cancelled", "failed"]
+JobState = Literal["queued", "running", "done", "cancelled", "failed"]
 ENDED = ("done", "cancelled", "failed")
 
 
+class Update(NamedTuple):
+    """A job's progress after one step."""
+
+    step: int = 0
+    sigma: float = 0.0
+    """The noise level of this step; 0 for a final denoising step."""
+    level: int = 0
+    """The number of different noise levels so far."""
+    frame: np.ndarray | None = None
+    """The result of this step, if it is one to keep: images as bytes (N, H, W, C), or points (N, 2)."""
+
+
+NO_STEP = Update()
+
+
+def updates_from(
+    states: Iterable[State], keep: Container[int], to_frame: Callable[[Tensor], np.ndarray]
+) -> Iterator[Update]:
+    """A sampler's states as updates of a job, with frames at the steps in `keep`."""
+    sigmas = set[float]()
+    for state in states:
+        sigma = state.sigma.item()
+        if sigma > 0:
+            sigmas.add(sigma)
+        yield Update(state.step, sigma, len(sigmas), to_frame(state.x) if state.step in keep else None)
+
+
 class QueueFullError(Exception):
-    """No place is free; `seconds` is when to try again."""
+    """The queue is full; `seconds` says when to try again."""
 
     def __init__(self, message: str, seconds: int) -> None:
         super().__init__(message)
@@ -45,63 +61,64 @@ class QueueFullError(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """Work that a client asked for. The worker alone calls `note`; others read."""
+    """Something that a client asked for, and its results so far. Only the worker calls `record`."""
 
     kind: Literal["sample", "inpaint", "playground"]
-    work: Work
+    run: Callable[[], Iterator[Update]]
     total: int
+    """The number of its last step."""
     settings: dict[str, Any]
     command: str | None = None
-    """The command line that does the same, where there is one."""
-    given: tuple[np.ndarray, np.ndarray] | None = None
-    """To complete: the image (H, W, C) as the model sees it, and where it is known (H, W)."""
+    """The command line that does the same, if there is one."""
+    known: tuple[np.ndarray, np.ndarray] | None = None
+    """For inpainting: the image (H, W, C) as the model sees it, and a mask (H, W) that is True where it is known."""
     warning: str | None = None
-    """What may be wrong with what was asked for."""
+    """What may be wrong with the settings."""
     id: str = field(default_factory=lambda: secrets.token_hex(8))
-    state: State = "queued"
+    state: JobState = "queued"
     error: str | None = None
     frames: list[Update] = field(default_factory=list)
-    last: Update = BEFORE
-    started: float | None = None
-    moved: float | None = None
-    """When the first step was done: what comes before it, loading a model say, tells nothing of the pace."""
-    finished: float | None = None
+    last: Update = NO_STEP
+    started_at: float | None = None
+    first_step_at: float | None = None
+    """When the first step was done. The time before it, when a model is loaded, says nothing about the speed."""
+    ended_at: float | None = None
     listeners: int = 0
-    left: float = 0.0
-    """When the last listener left."""
+    last_left_at: float = 0.0
+    """When the last listener disconnected."""
 
     @property
     def ended(self) -> bool:
-        return self.finished is not None
+        return self.ended_at is not None
 
     @property
     def size(self) -> int:
-        """Bytes that its frames take."""
+        """The size of its frames in bytes."""
         return sum(each.frame.nbytes for each in list(self.frames) if each.frame is not None)
 
-    def note(self, update: Update) -> None:
-        if self.moved is None and update.step:
-            self.moved = time.monotonic()
+    def record(self, update: Update) -> None:
+        if self.first_step_at is None and update.step:
+            self.first_step_at = time.monotonic()
         if update.frame is not None:
             self.frames.append(update)
         self.last = update._replace(frame=None)
 
-    def end(self, state: State, error: str | None = None) -> None:
+    def end(self, state: JobState, error: str | None = None) -> None:
         self.error, self.state = error, state
-        self.finished = time.monotonic()
+        self.ended_at = time.monotonic()
 
     def seconds_left(self) -> float | None:
-        """From the pace so far."""
+        """An estimate from the speed so far; None if there is none yet."""
         if self.ended:
             return 0.0
-        if self.moved is None or self.last.step < 2:
+        if self.first_step_at is None or self.last.step < 2:
             return None
-        return (time.monotonic() - self.moved) / (self.last.step - 1) * (self.total - self.last.step)
+        return (time.monotonic() - self.first_step_at) / (self.last.step - 1) * (self.total - self.last.step)
 
     def status(self, position: int) -> dict[str, Any]:
-        """All that a client may know, for JSON. `position`: how many jobs are before it."""
+        """The job's description for JSON. `position` is the number of jobs before it."""
         last, left = self.last, self.seconds_left()
-        seconds = 0.0 if self.started is None else (self.finished or time.monotonic()) - self.started
+        seconds = 0.0 if self.started_at is None else (self.ended_at or time.monotonic()) - self.started_at
         return {
             "job": self.id,
             "kind": self.kind,
@@ -123,7 +140,7 @@ class Job:
 
 
 class Worker:
-    """One thread, so that one job at a time has the machine, and the models need no locks."""
+    """One thread, so that one job at a time uses the machine, and the models need no locks."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -132,37 +149,38 @@ class Worker:
         self._running: Job | None = None
         self._closed = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._serve, name="worker", daemon=True)
+        self._thread = threading.Thread(target=self._run_jobs, name="worker", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def submit(self, job: Job) -> int:
-        """Put a job at the end of the queue, and tell how many are before it."""
+        """Append a job to the queue. Returns the number of jobs before it."""
         with self._changed:
             if self._closed:
                 raise QueueFullError("the server is shutting down (start it again: scorefield serve)", 30)
             if len(self._waiting) >= self._limits.queue:
-                raise QueueFullError(f"{len(self._waiting)} jobs are waiting already (try again later)", self._wait())
+                message = f"{len(self._waiting)} jobs are waiting already (try again later)"
+                raise QueueFullError(message, self._retry_after())
             self._jobs[job.id] = job
             self._waiting.append(job)
-            self._forget()
+            self._delete_old()
             self._changed.notify_all()
             return self._position(job)
 
     def find(self, name: str) -> Job | None:
-        """The job of that name, if it is not forgotten."""
+        """The job of that name, or None if there is none or it was deleted."""
         with self._changed:
-            self._forget()
+            self._delete_old()
             return self._jobs.get(name)
 
     def status(self, job: Job) -> dict[str, Any]:
-        """The job's, of one moment: where it is at its end, all its frames are there."""
+        """The job's status. All values belong to the same moment: a job that has ended has all its frames."""
         with self._changed:
             return job.status(self._position(job))
 
     def cancel(self, job: Job) -> None:
-        """A job that waits never starts, one that runs ends after its step; one that ended stays as it is."""
+        """Cancel a job: a waiting one never starts, a running one ends after its current step."""
         with self._changed:
             if job in self._waiting:
                 self._waiting.remove(job)
@@ -170,7 +188,7 @@ class Worker:
                 job.end("cancelled")
 
     def stop(self) -> None:
-        """Cancel all jobs and take no more."""
+        """Cancel all jobs and accept no more."""
         with self._changed:
             self._closed = True
             for job in self._jobs.values():
@@ -180,35 +198,35 @@ class Worker:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Stop, and wait for the thread; not for long, since a step may take its time and the process ends anyway."""
+        """Stop, and wait for the thread; at most 5 seconds, since a step may take long and the process ends anyway."""
         self.stop()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
-    def _serve(self) -> None:
+    def _run_jobs(self) -> None:
         while (job := self._next()) is not None:
-            self._do(job)
+            self._run(job)
 
     def _next(self) -> Job | None:
         with self._changed:
             self._running = None
             while not self._changed.wait_for(lambda: self._closed or self._waiting, timeout=self._limits.idle_seconds):
-                self._forget()
+                self._delete_old()
             if self._closed:
                 return None
             job = self._running = self._waiting.popleft()
-            job.state, job.started = "running", time.monotonic()
+            job.state, job.started_at = "running", time.monotonic()
             return job
 
-    def _do(self, job: Job) -> None:
-        """Whatever goes wrong is the job's, not the worker's."""
+    def _run(self, job: Job) -> None:
+        """Run a job to its end. An exception makes the job fail, and the worker goes on."""
         error: str | None = None
         try:
-            for update in job.work():
+            for update in job.run():
                 with self._changed:
                     if job.ended:
                         return
-                    job.note(update)
+                    job.record(update)
         except Exception as caught:
             error = str(caught) or type(caught).__name__
             if not isinstance(caught, (ValueError, ArithmeticError, OSError)):
@@ -220,17 +238,17 @@ class Worker:
     def _position(self, job: Job) -> int:
         return self._waiting.index(job) + (self._running is not None) if job in self._waiting else 0
 
-    def _wait(self) -> int:
-        """Seconds until a place may be free."""
+    def _retry_after(self) -> int:
+        """Seconds until there may be room in the queue."""
         left = self._running.seconds_left() if self._running else None
         return max(1, min(30, math.ceil(left or 1)))
 
-    def _forget(self) -> None:
-        """The oldest of the finished jobs, where they are too old, too many or too large."""
-        ended = sorted((job for job in self._jobs.values() if job.ended), key=lambda job: -(job.finished or 0))
+    def _delete_old(self) -> None:
+        """Delete the oldest finished jobs that are too old, too many or too large."""
+        ended = sorted((job for job in self._jobs.values() if job.ended), key=lambda job: -(job.ended_at or 0))
         size, now = 0, time.monotonic()
         for number, job in enumerate(ended):
             size += job.size
-            old = now - (job.finished or now) > self._limits.job_seconds
+            old = now - (job.ended_at or now) > self._limits.job_seconds
             if old or number >= self._limits.jobs or (number and size > self._limits.job_bytes):
                 del self._jobs[job.id]

@@ -1,4 +1,4 @@
-"""What one request may ask for."""
+"""The most that one request may ask for, and how long results are kept."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """The most of everything."""
+    """The server's limits. GET /api/models shows them."""
 
     n: int = 64
-    """Samples of a job."""
+    """Samples in one job."""
     completions: int = 16
-    """Completions of an image."""
+    """Completions of one image."""
     steps: int = 200
-    """T, or the model's own where that is more."""
+    """Whole-number settings of a sampler, such as its steps per noise level; or the model's own, if that is more."""
     points: int = 2000
-    """Of the playground."""
+    """Points in the playground."""
     modes: int = 8
-    """Of its mixture."""
+    """Modes of the playground's mixture."""
     levels: int = 50
-    """Of its noise."""
+    """Noise levels in the playground."""
     updates: int = 5000
-    """Its steps, over all levels."""
+    """Steps in the playground, over all noise levels."""
     field: int = 64
-    """Places at which the score field is asked for, along each side."""
+    """Grid points of the score field along each side."""
     upload_bytes: int = 10_000_000
-    """All that comes with one request, files and fields."""
+    """Size of a form with all its files and fields."""
     json_bytes: int = 100_000
-    """The same for a request of JSON."""
+    """Size of a JSON request."""
     pixels: int = 25_000_000
-    """Of an image, known from its header, before it is decoded."""
+    """Pixels of an image, as its header says, before it is decoded."""
     side: int = 20_000
-    """Its width or height."""
+    """Width or height of an image."""
     queue: int = 8
     """Jobs that wait."""
     frames: int = 60
-    """Kept of each job."""
+    """Frames that are kept of each job."""
     jobs: int = 32
-    """Finished ones that are kept."""
+    """Finished jobs that are kept."""
     job_bytes: int = 500_000_000
-    """Their frames, together."""
+    """Size of the frames of all finished jobs together."""
     job_seconds: float = 600.0
-    """How long they are kept."""
+    """How long a finished job is kept."""
     idle_seconds: float = 60.0
-    """How often a worker without work looks for jobs to forget."""
+    """How often an idle worker looks for jobs to delete."""
     grace_seconds: float = 3.0
-    """From the moment that the last listener left until the job is cancelled."""
+    """Time between the moment when a job's last listener disconnects and the moment when the job is cancelled."""

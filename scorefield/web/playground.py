@@ -1,4 +1,4 @@
-"""The playground: points in a plane that follow the exact score of a mixture, as in the paper's figure 3."""
+"""The playground: points in a plane that follow the exact score of a mixture, as in the paper's Figure 3."""
 
 from __future__ import annotations
 
@@ -6,33 +6,30 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from scorefield.distributions import GaussianMixture
+from scorefield.models.model import kept_steps
+from scorefield.noise import SampleNoise, geometric, sample_seeds
 from scorefield.paper.fig3 import Settings
 from scorefield.paper.output import EXTENT, HEAVY, LIGHT, WEIGHTS, grid
-from scorefield.models.generate import kept_steps
-from scorefield.noise import SampleNoise, geometric, sample_seeds
-from scorefield.samplers import State, annealed_langevin, langevin, unstable
-from scorefield.web.jobs import Job, Update
+from scorefield.samplers import AnnealedLangevin, State
+from scorefield.web.jobs import Job, Update, updates_from
 from scorefield.web.limits import Limits
 from scorefield.web.requests import Fields, bad, in_bounds, malformed
 
 BOTH = ["langevin", "annealed"]
 METHODS = (*BOTH, "both")
 MIXTURE = ("means", "weights")
-KNOWN = (*MIXTURE, "method", "n", "seed", "steps", "step_size", "sigma_max", "sigma_min", "levels")
-FIELD = (*MIXTURE, "sigma", "points")
+JOB_FIELDS = (*MIXTURE, "method", "n", "seed", "steps", "step_size", "sigma_max", "sigma_min", "levels")
+FIELD_FIELDS = (*MIXTURE, "sigma", "points")
 PAPER = Settings()
-WIDEST = 100.0
-"""The largest σ."""
+LARGEST_SIGMA = 100.0
 
 
-def mixture_of(fields: Fields, limits: Limits) -> dict[str, list[Any]]:
-    """Means and weights; the paper's where they are not given."""
+def read_mixture(fields: Fields, limits: Limits) -> dict[str, list[Any]]:
+    """Means and weights; the paper's if they are not given."""
     means = fields.rows("means", [LIGHT, HEAVY], most=limits.modes)
     weights = fields.rows("weights", WEIGHTS if len(means) == len(WEIGHTS) else [1.0] * len(means), most=limits.modes)
     if len(weights) != len(means):
@@ -53,63 +50,60 @@ def _coordinate(value: object) -> float:
 
 
 def score_field(fields: Fields, limits: Limits) -> dict[str, Any]:
-    """The score and the log density at places on a grid, at one σ."""
-    mixture = GaussianMixture(**mixture_of(fields, limits), stds=0.0)
-    sigma = fields.number("sigma", PAPER.sigma_min, above=0.001, most=WIDEST)
+    """The score and the log density on a grid, at one σ."""
+    mixture = GaussianMixture(**read_mixture(fields, limits), stds=0.0)
+    sigma = fields.number("sigma", PAPER.sigma_min, above=0.001, most=LARGEST_SIGMA)
     x = grid(fields.whole("points", 24, least=2, most=limits.field))
     return {"x": x.tolist(), "score": mixture.score(x, sigma).tolist(), "log_prob": mixture.log_prob(x, sigma).tolist()}
 
 
 def playground_job(fields: Fields, limits: Limits) -> Job:
-    """Points that move from a uniform start, by plain or by annealed Langevin dynamics, or by both side by side."""
+    """Points that move from a uniform start by plain or by annealed Langevin dynamics, or by both side by side.
+
+    Side by side, plain Langevin dynamics takes as many steps as annealing takes over all its noise levels.
+    """
     method = fields.choice("method", METHODS, "annealed")
     plain = method == "langevin"
     levels = 1 if plain else fields.whole("levels", PAPER.levels, least=1, most=limits.levels)
     steps = PAPER.langevin_steps if plain else PAPER.annealed_steps
     settings: dict[str, Any] = {
-        **mixture_of(fields, limits),
+        **read_mixture(fields, limits),
         "method": method,
         "n": fields.whole("n", PAPER.samples, least=1, most=limits.points),
         "seed": fields.whole("seed", 0, least=0, most=2**32 - 1),
         "steps": fields.whole("steps", min(steps, limits.updates // levels), least=1, most=limits.updates // levels),
         "step_size": fields.number("step_size", PAPER.step_size, above=0),
-        "sigma_max": fields.number("sigma_max", PAPER.sigma_max, above=0.01, most=WIDEST),
-        "sigma_min": fields.number("sigma_min", PAPER.sigma_min, above=0.01, most=WIDEST),
+        "sigma_max": fields.number("sigma_max", PAPER.sigma_max, above=0.01, most=LARGEST_SIGMA),
+        "sigma_min": fields.number("sigma_min", PAPER.sigma_min, above=0.01, most=LARGEST_SIGMA),
         "levels": levels,
     }
+    low, high = settings["sigma_min"], settings["sigma_max"]
     try:
-        sigmas = geometric(
-            settings["sigma_max"] if levels > 1 else settings["sigma_min"], settings["sigma_min"], levels
-        )
+        sigmas = geometric(high if levels > 1 else low, low, levels).tolist()
+        samplers = {
+            "langevin": AnnealedLangevin((low,), step_size=settings["step_size"], steps=settings["steps"] * levels),
+            "annealed": AnnealedLangevin(tuple(sigmas), step_size=settings["step_size"], steps=settings["steps"]),
+        }
     except ValueError as error:
         raise bad(str(error)) from error
-    work = partial(_states, settings, sigmas, kept_steps(settings["steps"] * levels, limits.frames))
-    warning = unstable(settings["sigma_min"], settings["step_size"])
-    return Job("playground", work, settings["steps"] * levels, settings, warning=warning)
+    chosen = [samplers[each] for each in (BOTH if method == "both" else [method])]
+    total = chosen[0].updates
+    run = partial(_updates, settings, chosen, kept_steps(total, limits.frames))
+    return Job("playground", run, total, settings, warning=chosen[0].warning)
 
 
-def _states(settings: dict[str, Any], sigmas: Tensor, keep: set[int]) -> Iterator[Update]:
-    """The points after each step, (N, 2); of both methods (2, N, 2), plain Langevin dynamics first."""
-    methods = BOTH if settings["method"] == "both" else [settings["method"]]
-    walks = [_walk(method, settings, sigmas) for method in methods]
-    levels = sigmas.tolist()
-
-    def frame(xs: list[Tensor]) -> NDArray[np.float32]:
-        return (torch.stack(xs) if len(xs) > 1 else xs[0]).numpy()
-
-    yield Update(0, levels[0], 1, frame([start for start, _ in walks]))
-    for each in zip(*(states for _, states in walks), strict=True):
-        step = each[0].step
-        level = (step - 1) // settings["steps"]
-        yield Update(step, levels[level], level + 1, frame([state.x for state in each]) if step in keep else None)
+def _updates(settings: dict[str, Any], samplers: list[AnnealedLangevin], keep: set[int]) -> Iterator[Update]:
+    walks = [_walk(settings, sampler) for sampler in samplers]
+    return updates_from(map(_side_by_side, zip(*walks, strict=True)), keep, Tensor.numpy)
 
 
-def _walk(method: str, settings: dict[str, Any], sigmas: Tensor) -> tuple[Tensor, Iterator[State]]:
-    """Where the points start, and the states that follow; Langevin takes as many steps as all levels together."""
+def _walk(settings: dict[str, Any], sampler: AnnealedLangevin) -> Iterator[State]:
     noise = SampleNoise(sample_seeds(settings["seed"], range(settings["n"])))
-    start = EXTENT * (2 * noise.rand_like(torch.empty(settings["n"], 2)) - 1)
+    start = EXTENT * (2 * noise.rand((2,)) - 1)
     score = GaussianMixture(settings["means"], 0.0, settings["weights"]).score
-    steps, how = settings["steps"], {"step_size": settings["step_size"], "randn_like": noise.randn_like}
-    if method == "annealed":
-        return start, annealed_langevin(score, start, sigmas, steps=steps, **how)
-    return start, langevin(score, start, settings["sigma_min"], steps=steps * len(sigmas), **how)
+    return sampler(score, start, randn_like=noise.randn_like)
+
+
+def _side_by_side(states: tuple[State, ...]) -> State:
+    """States of one walk, (N, 2), or of both as one, (2, N, 2), with the noise level of the last."""
+    return states[-1]._replace(x=torch.stack([state.x for state in states])) if len(states) > 1 else states[0]

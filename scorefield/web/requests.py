@@ -1,4 +1,4 @@
-"""What a request says, checked: JSON and form fields, each with its type and its bounds."""
+"""A request's body: JSON and form fields, each checked for its type and its bounds."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from starlette.requests import Request
 from scorefield.web.limits import Limits
 
 PATIENCE = 10
-"""So many times the limit is read and thrown away before an upload is cut off: a client that is still sending would
-not see the answer."""
+"""An upload is read, and thrown away, up to this multiple of the limit before it is cut off: a client that is still
+sending would not see the answer."""
 
 
 def bad(message: str) -> HTTPException:
-    """A value that is not possible."""
+    """The error for a value that is not possible."""
     return HTTPException(400, message)
 
 
 def malformed(message: str) -> HTTPException:
-    """A request of the wrong form."""
+    """The error for a field that is missing, unknown or of the wrong type."""
     return HTTPException(422, message)
 
 
-async def _body(request: Request, most: int, cure: str) -> bytes:
-    """The request's body, of which never more than is allowed is kept."""
+async def _read_body(request: Request, most: int, fix: str) -> bytes:
+    """The request's body. Never more than `most` bytes are kept in memory."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
@@ -39,27 +39,27 @@ async def _body(request: Request, most: int, cure: str) -> bytes:
         elif size > PATIENCE * most:
             break
     if size > most:
-        raise HTTPException(413, f"the request is too large: at most {most:,} bytes ({cure})")
+        raise HTTPException(413, f"the request is too large: at most {most:,} bytes ({fix})")
     return b"".join(chunks)
 
 
 async def read_json(request: Request, limits: Limits) -> Mapping[str, Any]:
-    """The object that a request's body holds."""
+    """The JSON object in a request's body."""
     try:
-        values = json.loads(await _body(request, limits.json_bytes, "send less"), parse_constant=_no_number)
+        values = json.loads(await _read_body(request, limits.json_bytes, "send less"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise malformed(f"the body is no JSON: {error} (send an object, as /api describes)") from error
+        raise malformed(f"the body is not JSON: {error} (send an object as described at /api)") from error
     if not isinstance(values, dict):
         raise malformed('the body must be a JSON object, such as {"model": "mnist-small"}')
     return values
 
 
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a number")
 
 
 class Upload(NamedTuple):
-    """A file that came with a form."""
+    """A file in a form."""
 
     name: str
     content: bytes
@@ -68,8 +68,8 @@ class Upload(NamedTuple):
 async def read_form(request: Request, limits: Limits) -> tuple[dict[str, str], dict[str, Upload]]:
     """The fields and the files of a form."""
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-        raise malformed("the body must be a form with the content type multipart/form-data (as /api describes)")
-    body = await _body(request, limits.upload_bytes, "make the image smaller")
+        raise malformed("the body must be a form with the content type multipart/form-data (see /api)")
+    body = await _read_body(request, limits.upload_bytes, "make the image smaller")
 
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body
@@ -83,7 +83,7 @@ async def read_form(request: Request, limits: Limits) -> tuple[dict[str, str], d
     try:
         for name, value in form.multi_items():
             if name in texts or name in files:
-                raise malformed(f"{_shown(name)} is there twice (send it once)")
+                raise malformed(f"{_shown(name)} was sent twice (send it once)")
             if isinstance(value, UploadFile):
                 files[name] = Upload(value.filename or name, await value.read())
             else:
@@ -94,11 +94,11 @@ async def read_form(request: Request, limits: Limits) -> tuple[dict[str, str], d
 
 
 class Fields:
-    """A request's values, each checked when it is asked for. What is null, or empty in a form, was not given."""
+    """A request's values, each checked when it is read. A value that is null, or empty, counts as not given."""
 
     def __init__(self, values: Mapping[str, Any], known: Sequence[str], *, form: bool = False) -> None:
         if unknown := sorted(values.keys() - set(known)):
-            raise malformed(f"unknown: {', '.join(map(_shown, unknown))[:200]} (known are {', '.join(known)})")
+            raise malformed(f"unknown: {', '.join(map(_shown, unknown))[:200]} (the fields are {', '.join(known)})")
         self._values = {name: value for name, value in values.items() if value is not None and value != ""}
         self._form = form
 
@@ -114,12 +114,13 @@ class Fields:
             raise bad(f"{name} must be one of {', '.join(choices)}; got {_shown(value)}")
         return value
 
-    def whole(self, name: str, default: int, *, least: int, most: int) -> int:
+    def whole(self, name: str, default: int, *, least: int | None = None, most: int) -> int:
         value = self._value(name, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise malformed(f"{name} must be a whole number; got {_shown(value)}")
-        if not least <= value <= most:
-            raise bad(f"{name} must be from {least} to {most}; got {_shown(value)}")
+        if value > most or (least is not None and value < least):
+            bounds = f"at most {most}" if least is None else f"from {least} to {most}"
+            raise bad(f"{name} must be {bounds}; got {_shown(value)}")
         return value
 
     def number(self, name: str, default: float, *, above: float = -math.inf, most: float = math.inf) -> float:
@@ -133,17 +134,27 @@ class Fields:
             raise malformed(f"{name} must be true or false; got {_shown(value)}")
         return value
 
+    def optional(self, name: str, kind: type, *, most: int) -> bool | int | float | str | None:
+        """A value of that type, or None if it was not given. `most` is the largest whole number."""
+        if name not in self._values:
+            return None
+        if kind is bool:
+            return self.flag(name)
+        if kind is int:
+            return self.whole(name, 0, most=most)
+        return self.text(name) if kind is str else self.number(name, 0.0)
+
     def rows(self, name: str, default: list[Any], *, most: int) -> list[Any]:
-        """A list of 1 to `most` things, which are yet to be checked."""
+        """A list of 1 to `most` entries, which the caller checks."""
         value = self._values.get(name, default)
         if not isinstance(value, list):
             raise malformed(f"{name} must be a list; got {_shown(value)}")
         if not 1 <= len(value) <= most:
-            raise bad(f"{name} must be 1 to {most}; got {len(value)}")
+            raise bad(f"{name} must have 1 to {most} entries; got {len(value)}")
         return value
 
     def _value(self, name: str, default: object) -> object:
-        """In a form all is text: there, what looks like a number is one."""
+        """The value as it is, or from a form, where every value is text, as JSON if it can be read so."""
         value = self._values.get(name, default)
         if self._form and isinstance(value, str):
             try:
@@ -167,9 +178,9 @@ def in_bounds(name: str, value: object, *, above: float = -math.inf, most: float
 
 
 def _shown(value: object) -> str:
-    """As JSON in ASCII, and not longer than a message may be.
+    """A value for an error message: short, and in ASCII.
 
-    A text may hold half a letter, which cannot be sent, and a whole number more digits than Python writes.
+    A text may hold half of a surrogate pair, which cannot be sent, and a whole number more digits than Python writes.
     """
     if isinstance(value, int) and abs(value) > 10**18:
         return "a number of too many digits"

@@ -1,123 +1,118 @@
-"""Image jobs: samples and completions, by the functions that the command line calls."""
+"""Image jobs: samples and completions, drawn by `Model.states` as the command line draws them."""
 
 from __future__ import annotations
 
 import math
 import shlex
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from scorefield.models.generate import generate, kept_steps, start_of
 from scorefield.images import to_bytes, to_float
-from scorefield.noise import sample_seeds
-from scorefield.samplers import unstable
-from scorefield.web.jobs import Job, Update
+from scorefield.models.model import kept_steps
+from scorefield.samplers import SAMPLERS, changed, options, to_dict
+from scorefield.web.jobs import Job, Update, updates_from
 from scorefield.web.limits import Limits
 from scorefield.web.models import Card, Models
-from scorefield.web.requests import Fields
-
-KNOWN = ("n", "seed", "steps", "step_size", "denoise")
-"""Fields of a request."""
+from scorefield.web.requests import Fields, bad
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to sample."""
+class SampleRequest:
+    """The samples that a request asks for."""
 
+    card: Card
     n: int
     seed: int
-    steps: int
-    step_size: float
-    denoise: bool
+    sampler: Any
+    """Settings of a sampler, one of the classes in `SAMPLERS`."""
 
     @property
-    def options(self) -> str:
-        """The same for the command line."""
-        size = f"-n {self.n} --seed {self.seed} --steps {self.steps} --step-size {self.step_size!r}"
-        return f"{size} --denoise" if self.denoise else size
+    def settings(self) -> dict[str, Any]:
+        """The request for JSON: the sampler as `to_dict` gives it, and its settings as the request names them."""
+        chosen = {name: getattr(self.sampler, name) for name in options(type(self.sampler))}
+        return {"model": self.card.name, "n": self.n, "seed": self.seed, **chosen, "sampler": to_dict(self.sampler)}
+
+    @property
+    def flags(self) -> list[str]:
+        """The request as options of the command line."""
+        default: Any = self.card.header.sampler
+        words = ["-n", str(self.n), "--seed", str(self.seed)]
+        words += ["--sampler", self.sampler.name] if self.sampler.name != default.name else []
+        for name in options(type(self.sampler)):
+            value, flag = getattr(self.sampler, name), f"--{name.replace('_', '-')}"
+            words += ([flag] if value else []) if isinstance(value, bool) else [flag, str(value)]
+        return words
 
 
-def settings_of(fields: Fields, card: Card, *, n: int, most: int, limits: Limits) -> Settings:
-    """What is asked for; where it is not said, n and the model's own."""
-    own = card.recipe
-    return Settings(
-        n=fields.whole("n", n, least=1, most=most),
-        seed=fields.whole("seed", 0, least=0, most=2**32 - 1),
-        steps=fields.whole("steps", own.sample_steps, least=1, most=max(limits.steps, own.sample_steps)),
-        step_size=fields.number("step_size", own.step_size, above=0),
-        denoise=fields.flag("denoise"),
-    )
+class Hole(NamedTuple):
+    """An image to complete, with the names that its files have on the command line."""
+
+    image_name: str
+    image: np.ndarray
+    """Bytes (H, W, C), as the model sees it."""
+    mask_name: str
+    mask: Tensor
+    """(H, W), True where the image is known."""
 
 
-def sample_job(models: Models, card: Card, settings: Settings, limits: Limits) -> Job:
+def field_names() -> tuple[str, ...]:
+    """The fields of a request that say what to sample: n, the seed, a sampler's name and its settings."""
+    return ("n", "seed", "sampler", *_setting_types())
+
+
+def _setting_types() -> dict[str, type]:
+    """The types of all samplers' settings, by name."""
+    return {name: kind for cls in SAMPLERS.values() for name, (kind, _) in options(cls).items()}
+
+
+def read_request(fields: Fields, card: Card, *, n: int, most: int, limits: Limits) -> SampleRequest:
+    """What a request asks for. Settings that are not given are the model's own; n is the default number."""
+    default: Any = card.header.sampler
+    name = fields.choice("sampler", tuple(SAMPLERS), default.name)
+    settings = {
+        each: fields.optional(each, kind, most=max(limits.steps, getattr(default, each, 0) if kind is int else 0))
+        for each, kind in _setting_types().items()
+    }
+    number = fields.whole("n", n, least=1, most=most)
+    seed = fields.whole("seed", 0, least=0, most=2**32 - 1)
+    try:
+        return SampleRequest(card, number, seed, changed(default, settings, name=name))
+    except ValueError as error:
+        raise bad(str(error)) from error
+
+
+def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole | None = None) -> Job:
+    """A job that draws samples, or completions of an image with a hole."""
+    kind: Literal["sample", "inpaint"] = "sample"
+    known, settings, words = None, request.settings, [request.card.place.given]
+    if hole is not None:
+        kind, known = "inpaint", (hole.image, hole.mask.numpy())
+        settings |= {"image": hole.image_name, "mask": hole.mask_name}
+        words += ["--image", hole.image_name, "--mask", hole.mask_name]
+    words += [*request.flags, "--out", "samples.png" if hole is None else "inpainted.png"]
     return Job(
-        "sample",
-        partial(_states, models, card, settings, None, frames_for(card, settings, limits)),
-        _total(card, settings),
-        {"model": card.name, **asdict(settings)},
-        f"scorefield sample {shlex.quote(card.place.given)} {settings.options} --out samples.png",
-        warning=unstable(card.sigmas[-1], settings.step_size),
+        kind,
+        partial(_updates, models, request, hole, kept_steps(request.sampler.updates, frame_count(request, limits))),
+        request.sampler.updates,
+        settings,
+        shlex.join(["scorefield", kind, *words]),
+        known,
+        getattr(request.sampler, "warning", None),
     )
 
 
-def inpaint_job(
-    models: Models,
-    card: Card,
-    settings: Settings,
-    limits: Limits,
-    *,
-    image: tuple[str, np.ndarray],
-    mask: tuple[str, Tensor],
-) -> Job:
-    """Of the image (H, W, C) and of the mask (H, W), also the names that the command line would have for them."""
-    (image_name, original), (mask_name, known) = image, mask
-    command = f"scorefield inpaint {shlex.quote(card.place.given)} --image {shlex.quote(image_name)}"
-    return Job(
-        "inpaint",
-        partial(
-            _states, models, card, settings, (to_float(original[None])[0], known), frames_for(card, settings, limits)
-        ),
-        _total(card, settings),
-        {"model": card.name, "image": image_name, "mask": mask_name, **asdict(settings)},
-        f"{command} --mask {shlex.quote(mask_name)} {settings.options} --out inpainted.png",
-        (original, known.numpy()),
-        unstable(card.sigmas[-1], settings.step_size),
-    )
+def frame_count(request: SampleRequest, limits: Limits) -> int:
+    """How many frames to keep: fewer of large images, but always the first and the last."""
+    return max(2, min(limits.frames, limits.job_bytes // 2 // (request.n * math.prod(request.card.shape))))
 
 
-def _total(card: Card, settings: Settings) -> int:
-    return settings.steps * len(card.sigmas) + settings.denoise
-
-
-def frames_for(card: Card, settings: Settings, limits: Limits) -> int:
-    """How many to keep: fewer of large images, but always the first and the last."""
-    return max(2, min(limits.frames, limits.job_bytes // 2 // (settings.n * math.prod(card.shape))))
-
-
-def _states(
-    models: Models, card: Card, settings: Settings, known: tuple[Tensor, Tensor] | None, frames: int
-) -> Iterator[Update]:
-    """The sampler's states, before them the uniform noise that it starts from."""
-    model, score = models.score(card, settings.n)
-    levels, seeds = model.sigmas.tolist(), sample_seeds(settings.seed, range(settings.n))
-    keep = kept_steps(_total(card, settings), frames)
-    here = model.sigmas.device
-    yield Update(0, levels[0], 1, to_bytes(start_of(seeds, model.shape, here)[0]))
-    states = generate(
-        score,
-        model.sigmas,
-        model.shape,
-        seeds,
-        step_size=settings.step_size,
-        steps=settings.steps,
-        denoise=settings.denoise,
-        known=known and (known[0].to(here), known[1].to(here)),
-    )
-    for state in states:
-        level = min((state.step - 1) // settings.steps, len(levels) - 1)
-        sigma = levels[level] if state.step <= settings.steps * len(levels) else 0.0
-        yield Update(state.step, sigma, level + 1, to_bytes(state.x) if state.step in keep else None)
+def _updates(models: Models, request: SampleRequest, hole: Hole | None, keep: set[int]) -> Iterator[Update]:
+    known = None if hole is None else (to_float(hole.image[None])[0], hole.mask)
+    model = models.load(request.card)
+    states = model.states(range(request.n), seed=request.seed, sampler=request.sampler, known=known)
+    yield from updates_from(states, keep, to_bytes)

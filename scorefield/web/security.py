@@ -1,4 +1,4 @@
-"""What stands before every request: who may ask, and what a browser may do with the answers."""
+"""Checks before every request: who may use the server, and what a browser may do with its answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOCKED = Path(__file__).parent / "page" / "locked.html"
-"""What a person sees who comes without the token."""
+"""The page for a person without the token."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -23,7 +23,8 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""On every answer: nothing from elsewhere, nothing inline, in nobody's frame."""
+"""Headers of every answer: the browser loads nothing from other servers, runs no inline scripts, and shows the page in
+no frame."""
 
 
 def is_loopback(host: str) -> bool:
@@ -36,10 +37,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def hosts_of(host: str, port: int) -> frozenset[str] | None:
-    """What a browser on this machine calls the server; None: anything, where others may reach it.
+def allowed_hosts(host: str, port: int) -> frozenset[str] | None:
+    """The names by which a browser on this machine reaches the server, or None for a server that others may reach.
 
-    A page elsewhere whose name is made to point here is told apart by it.
+    A request with another name comes from a page elsewhere whose name was made to point here (DNS rebinding).
     """
     if not is_loopback(host):
         return None
@@ -48,11 +49,11 @@ def hosts_of(host: str, port: int) -> frozenset[str] | None:
 
 
 class Guard:
-    """Around the whole application, its errors included."""
+    """Wraps the whole application, its error answers included."""
 
     def __init__(self, app: ASGIApp, *, hosts: frozenset[str] | None, token: str | None, port: int) -> None:
         self._app, self._hosts, self._token = app, hosts, token
-        self._cookie = f"token-{port}"  # browsers share cookies among all ports of a host
+        self._cookie = f"token-{port}"  # all ports of a host share their cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,30 +75,30 @@ class Guard:
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if self._hosts is not None and host.lower() not in self._hosts:
             names = ", ".join(sorted(self._hosts))
-            return _error(421, f"this server is {names} alone (open one of these; a tunnel needs the same port)")
+            return _error(421, f"this server answers only to {names} (open one of these; a tunnel needs the same port)")
         if request.method not in ("GET", "HEAD") and origin is not None and origin.partition("://")[2] != host:
-            return _error(403, "this request comes from a page of another server (open the page of this one)")
+            return _error(403, "this request comes from a page of another server (open this server's own page)")
         return None
 
     def _admission(self, request: Request) -> Response | None:
-        """What a request gets instead of its answer where a token is wanted."""
+        """The answer to a request without the token, if the server has one; None lets the request pass."""
         path = request.scope["path"]
         if self._token is None or path.startswith("/static/"):
             return None
-        if path == "/" and self._right(request.query_params.get("token")):
+        if path == "/" and self._is_token(request.query_params.get("token")):
             answer = RedirectResponse("/", 303)
             answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
             return answer
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if self._right(request.cookies.get(self._cookie)) or (
-            scheme.lower() == "bearer" and self._right(bearer.strip())
+        if self._is_token(request.cookies.get(self._cookie)) or (
+            scheme.lower() == "bearer" and self._is_token(bearer.strip())
         ):
             return None
         if path == "/" and "text/html" in request.headers.get("accept", ""):
             return FileResponse(LOCKED, 401)
-        return _error(401, "this server wants its token (open /?token=TOKEN, or send Authorization: Bearer TOKEN)")
+        return _error(401, "the token is missing or wrong (open /?token=TOKEN, or send Authorization: Bearer TOKEN)")
 
-    def _right(self, token: str | None) -> bool:
+    def _is_token(self, token: str | None) -> bool:
         return token is not None and hmac.compare_digest(token.encode(), (self._token or "").encode())
 
 

@@ -1,4 +1,4 @@
-// The server, as the page sees it: requests with errors in words, jobs that are followed until they end.
+// Requests to the server, with readable errors, and jobs, followed until they end.
 
 export class ApiError extends Error {
   constructor(message, status, retryAfter) {
@@ -21,12 +21,12 @@ const sleep = (ms, signal) => new Promise((resolve, reject) => {
 export const GONE = "The server does not answer.";
 let watching = false;
 
-/** The server does not answer: say so, and look for it until it does. */
+/** Shows that the server does not answer, and asks again until it does. */
 async function gone() {
   if (watching) return;
   watching = true;
   const notice = document.querySelector("#gone");
-  notice.textContent = `${GONE} Start it again with “scorefield serve”; this page finds it by itself.`;
+  notice.textContent = `${GONE} Start it again with “scorefield serve”; this page reconnects by itself.`;
   notice.hidden = false;
   for (;;) {
     await sleep(2000);
@@ -51,7 +51,7 @@ async function request(path, options) {
   try {
     words = (await answer.json()).error;
   } catch { /* not JSON */ }
-  if (answer.status === 401) words = "This server wants its token: open the address that it printed in the terminal, with ?token=… at the end.";
+  if (answer.status === 401) words = "This server needs a token: open the address that it printed in the terminal, with ?token=… at the end.";
   throw new ApiError(words ?? `The server answered ${answer.status} ${answer.statusText}.`, answer.status, Number(answer.headers.get("Retry-After")));
 }
 
@@ -63,32 +63,32 @@ export const post = async (path, body, signal) => {
   return request(path, { method: "POST", headers, body: form ? body : JSON.stringify(body), signal });
 };
 
-const PATIENCE = 5; // seconds between two tries at a full queue, at most
+const LONGEST_WAIT = 5; // seconds between two tries while the queue is full
 const ENDS = ["done", "cancelled", "failed"];
 
 /**
- * Asks for a job and follows it to its end; returns its last status.
+ * Starts a job and follows it to its end; returns its last status.
  *
- * A full queue is asked again after the time that it names, or sooner, and `onWait(seconds)` is called as they pass.
- * Aborting the signal cancels the job, wherever it is. `again` is the name of a job that may be there already: it is
- * followed instead, unless it came to nothing. `onJob` is told the job's name.
+ * If the queue is full, it tries again after the time that the server names, or sooner, and calls `onWait(seconds)`
+ * every second. Aborting the signal cancels the job. `again` is the name of an earlier job: it is followed instead, if
+ * the server still has it and it did not fail. `onJob` gets the job's name.
  */
 export async function runJob(path, body, { onStatus, onFrame, onWait, onJob, signal, again }) {
   let job = again && (await useful(again)) ? again : null;
   while (!job) {
     try {
-      // not aborted in flight: a job that was just made must be known to be cancelled
+      // the request itself is not aborted: a job can be cancelled only when its name is known
       job = (await (await post(path, body)).json()).job;
     } catch (error) {
       if (error.status !== 429 && error.status !== 503) throw error;
-      for (let left = Math.min(PATIENCE, Math.ceil(error.retryAfter || 5)); left > 0; left--) {
+      for (let left = Math.min(LONGEST_WAIT, Math.ceil(error.retryAfter || 5)); left > 0; left--) {
         onWait?.(left, error.message);
         await sleep(1000, signal);
       }
     }
   }
   onJob?.(job);
-  const lost = new AbortController(); // where it cannot even be cancelled
+  const lost = new AbortController(); // aborted if even cancelling fails
   const cancel = () => request(`/api/jobs/${job}`, { method: "DELETE" }).catch((error) => lost.abort(error));
   if (signal.aborted) cancel();
   signal.addEventListener("abort", cancel, { once: true });
@@ -99,7 +99,7 @@ export async function runJob(path, body, { onStatus, onFrame, onWait, onJob, sig
   }
 }
 
-/** Whether the server still has that job, and it came to something or may yet. */
+/** Whether the server still has that job, and it has not failed or been cancelled. */
 async function useful(job) {
   try {
     return ["queued", "running", "done"].includes((await get(`/api/jobs/${job}`)).state);
@@ -108,13 +108,13 @@ async function useful(job) {
   }
 }
 
-/** A job's events until it ends. A broken connection is made again, and frames that come twice are passed over. */
+/** Follows a job's events until it ends. A broken connection is opened again; frames that come twice are ignored. */
 function follow(job, onStatus, onFrame, lost) {
   return new Promise((resolve, reject) => {
     let stream, seen = 0, broken = 0, closed = false;
     lost.addEventListener("abort", () => { close(); reject(lost.reason); });
     const leave = () => stream.close();
-    const back = (event) => { if (event.persisted) connect(); }; // the page was kept while another one was shown
+    const back = (event) => { if (event.persisted) connect(); }; // the browser shows a page from its cache again
     const close = () => {
       closed = true;
       stream.close();
@@ -144,7 +144,7 @@ function follow(job, onStatus, onFrame, lost) {
         if (++broken > 5) {
           close();
           gone();
-          reject(new ApiError("The server went away before the job was done.", 0));
+          reject(new ApiError("The connection to the server was lost before the job was done.", 0));
           return;
         }
         try {
@@ -156,7 +156,7 @@ function follow(job, onStatus, onFrame, lost) {
             return;
           }
         } catch (error) {
-          if (error.status) { // it answers, and knows no such job
+          if (error.status) { // it answers, but has no such job
             close();
             reject(error);
             return;

@@ -1,4 +1,4 @@
-// A line chart as SVG: a legend that shows the values under the pointer and switches lines off and on.
+// A line chart as SVG. Its legend shows the values under the pointer and hides or shows lines.
 
 import { count, digits, make } from "./ui.js";
 
@@ -11,7 +11,7 @@ function shape(tag, attributes, text) {
   return element;
 }
 
-/** Round numbers between two others. */
+/** Round numbers between two others, for an axis. */
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -99,7 +99,7 @@ export class Chart {
         drawing = true;
       }
       svg.append(shape("path", { d: path, stroke: colour }));
-      points.forEach(([step, value], k) => { // one without neighbours makes no line
+      points.forEach(([step, value], k) => { // a single point makes no line
         const alone = usable(value) && !usable(points[k - 1]?.[1]) && !usable(points[k + 1]?.[1]);
         if (alone) svg.append(shape("circle", { cx: this.x(step), cy: y(value), r: 3, fill: colour }));
       });
@@ -119,7 +119,7 @@ export class Chart {
     this.point(this.steps.reduce(near));
   }
 
-  /** Show the values at a step; at none, the last ones. */
+  /** Shows the values at a step, or the last ones if it is null. */
   point(step) {
     this.at = step;
     if (this.rule && this.x) {

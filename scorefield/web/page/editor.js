@@ -1,4 +1,4 @@
-// An easel: the image as the model sees it, and a hole painted on it pixel by pixel.
+// The editor: the image as the model sees it, and a hole that is painted on it pixel by pixel.
 
 import { colour, make, onTheme } from "./ui.js";
 import { View } from "./view.js";
@@ -34,9 +34,9 @@ export class Editor {
     onTheme(() => this.draw());
   }
 
-  /** An empty easel of the model's size. */
+  /** Empties the editor and sets it to the model's size. */
   reset(width, height) {
-    if (this.width !== width || this.height !== height) this.hidden = new Uint8Array(width * height); // 1 where to fill in
+    if (this.width !== width || this.height !== height) this.hidden = new Uint8Array(width * height); // 1 where the model fills in
     Object.assign(this, { width, height, image: null, cursor: null, undos: [], redos: [] });
     this.changed();
   }
@@ -55,7 +55,7 @@ export class Editor {
     this.onChange?.(this);
   }
 
-  /** Keep the hole as it is, to come back to it. */
+  /** Saves the hole for undo. */
   remember() {
     this.undos.push(this.hidden.slice());
     if (this.undos.length > 200) this.undos.shift();
@@ -81,7 +81,7 @@ export class Editor {
   invert() { this.set((x, y, w, h, old) => 1 - old); }
   preset(name) { this.set(PRESETS[name]); }
 
-  /** The name of the ready-made mask that the hole is, if it is one. */
+  /** The name of the ready-made mask that equals the hole, if there is one. */
   get name() {
     return ["left", "right", "top", "bottom", "center"].find((name) =>
       this.hidden.every((old, k) => old === Number(PRESETS[name](k % this.width, Math.floor(k / this.width), this.width, this.height))));
@@ -97,7 +97,7 @@ export class Editor {
     return new Promise((resolve) => canvas.toBlob(resolve));
   }
 
-  /** The brush's square around a place: its left, top, right and bottom pixel edges. Nothing is painted out of sight. */
+  /** The brush's square around a place: its left, top, right and bottom edges. It ends where the visible part ends. */
   square([x, y]) {
     const [left, top] = [Math.round(x - this.size / 2), Math.round(y - this.size / 2)];
     const [least, highest, most, lowest] = this.view.edges;
@@ -109,7 +109,7 @@ export class Editor {
     for (let y = top; y < bottom; y++) this.hidden.fill(value, y * this.width + left, y * this.width + Math.max(left, right));
   }
 
-  /** A stroke from one place to another leaves no gap. */
+  /** Paints from one place to another without gaps. */
   stroke([x0, y0], [x1, y1], value) {
     const steps = Math.max(1, Math.ceil(2 * Math.hypot(x1 - x0, y1 - y0)));
     for (let k = 1; k <= steps; k++) this.dab([x0 + ((x1 - x0) * k) / steps, y0 + ((y1 - y0) * k) / steps], value);
@@ -119,7 +119,7 @@ export class Editor {
     if (event.button !== 0 && event.button !== 2 && event.button !== 5) return;
     event.preventDefault();
     if (this.dragged) return;
-    if (this.pointer != null) { // a second finger: that is no stroke, and the first was none either; they move the image
+    if (this.pointer != null) { // a second finger: take the stroke of the first back, and move the image instead
       this.up({ pointerId: this.pointer });
       this.undo();
       this.dragged = { pointerId: event.pointerId, clientX: event.clientX, clientY: event.clientY };
@@ -129,7 +129,7 @@ export class Editor {
     this.canvas.setPointerCapture(event.pointerId);
     this.canvas.focus({ preventScroll: true });
     this.remember();
-    const erase = this.tool === "erase" || event.button !== 0; // the right button, or the pen's other end
+    const erase = this.tool === "erase" || event.button !== 0; // the right button, or the eraser end of a pen
     this.value = erase ? 0 : 1;
     this.last = this.view.at(event);
     this.dab(this.last, this.value);
@@ -183,21 +183,21 @@ export class Editor {
     this.draw();
   }
 
-  /** Twice as large, or half; around the keyboard's place, where there is one. */
+  /** Zooms in or out around the cursor, if there is one. */
   zoom(times) {
     this.view.by(times, this.cursor);
     this.draw();
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return; // those are the browser's
+    if (event.ctrlKey || event.metaKey || event.altKey) return; // these belong to the browser
     const arrow = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     const inside = (x, size) => Math.min(size - 0.5, Math.max(0.5, Math.floor(x) + 0.5));
     const here = this.cursor ?? this.view.middle;
     if (arrow) {
       this.cursor = [inside(here[0] + arrow[0], this.width), inside(here[1] + arrow[1], this.height)];
       this.view.reveal(this.cursor, this.size / 2 + 1);
-      if (this.held) this.dab(this.cursor, this.held.value); // space held down paints on the way
+      if (this.held) this.dab(this.cursor, this.held.value); // the space bar is held down: paint on the way
       this.changed();
     } else if (event.key === " ") {
       if (!event.repeat) {
@@ -210,7 +210,7 @@ export class Editor {
       }
     } else if (event.key >= "1" && event.key <= "5") this.onTool({ size: Number(event.key) });
     else if (event.key === "e" || event.key === "E") this.onTool({ tool: this.tool === "erase" ? "paint" : "erase" });
-    else if (event.key === "+" || event.key === "=") this.zoom(2); // = is + without Shift
+    else if (event.key === "+" || event.key === "=") this.zoom(2); // = is the same key as + without Shift
     else if (event.key === "-") this.zoom(1 / 2);
     else return;
     event.preventDefault();
@@ -242,13 +242,13 @@ export class Editor {
     }
   }
 
-  /** The hole: hatched, so that it is seen on black and on white, with what is hidden shining through a little. */
+  /** Draws the hole hatched, so that it can be seen on black and on white, and a little transparent. */
   drawHole(context, zoom, [left, top, right, bottom], opacity = 0.72) {
     const width = this.width * zoom, height = this.height * zoom;
     context.save();
     context.beginPath();
     for (let y = top; y < bottom; y++) {
-      for (let x = left, start; x < right; x++) { // what is hidden side by side is one rectangle: far fewer of them
+      for (let x = left, start; x < right; x++) { // hidden pixels side by side are one rectangle
         if (!this.hidden[y * this.width + x]) continue;
         for (start = x; x < right && this.hidden[y * this.width + x]; x++);
         context.rect(start * zoom, y * zoom, (x - start) * zoom, zoom);

@@ -1,10 +1,10 @@
-// The images of a job: drawn crisp on a canvas as they arrive, with progress, and scrubbed through afterwards.
+// The images of a job: drawn on a canvas as they arrive, with a progress bar, and played again afterwards.
 
 import { GONE, blobOf, runJob } from "./api.js";
 import { colour, copy, digits, duration, find, fromTemplate, icon, make, onTheme, save, tell } from "./ui.js";
 
 const GAP = 6; // between images, in CSS pixels
-const SECONDS = 5; // that playing all frames takes
+const SECONDS = 5; // time to play all frames
 
 /** An image that is loaded and decoded. */
 async function picture(address) {
@@ -15,7 +15,7 @@ async function picture(address) {
 }
 
 export class Film {
-  /** Into `place`; `kind` names the files that are saved; `across(n, room)` is how many stand side by side. */
+  /** Adds itself to `place`. `kind` begins the names of saved files; `across(n, room)` is the number of images in a row. */
   constructor(place, { kind, downloads, across = (n) => Math.ceil(Math.sqrt(n)) }) {
     place.append(fromTemplate("film"));
     const root = this.root = find(".film", place);
@@ -38,12 +38,12 @@ export class Film {
     onTheme(() => this.draw());
   }
 
-  /** How many images of which shape will come; noise stands in for them. */
+  /** Prepares for n images of this shape; noise is shown until they arrive. */
   expect(n, shape) {
     this.pause();
     n = Math.min(Math.max(1, Math.round(n) || 1), 1024);
-    const sheetColumns = Math.ceil(Math.sqrt(n)); // as the server lays out a frame
-    Object.assign(this, { n, shape, sheetColumns, frames: [], shown: -1, chosen: -1, status: null });
+    const sheetColumns = Math.ceil(Math.sqrt(n)); // images in a row of a frame, as the server sends it
+    Object.assign(this, { n, shape, sheetColumns, frames: [], shown: -1, chosen: -1, status: null, sigmas: null });
     find(".sigma", this.root).textContent = "";
     this.progress("", 0);
     this.noise = noiseSheet(shape, sheetColumns, Math.ceil(n / sheetColumns));
@@ -52,30 +52,31 @@ export class Film {
     find(".time", this.root).textContent = "";
     find(".after", this.root).hidden = true;
     tell(find(".warning", this.root), null);
-    this.canvas.setAttribute("aria-label", `${n} images yet to be made`);
+    this.canvas.setAttribute("aria-label", `${n} images, not drawn yet`);
     this.canvas.classList.remove("ready");
     this.draw();
   }
 
   /**
-   * Runs a job from its request to its end, shows its frames and its progress. Never throws: it tells.
+   * Runs a job from its request to its end and shows its frames and its progress. Errors are shown, not thrown.
    *
-   * What was shown before stays until the server has taken the job. `again` is one to be shown again, if it is there.
+   * The images before stay until the server has accepted the job. `again` is a job to show again, if the server still
+   * has it.
    */
-  async run(path, body, { n, shape, levels, start, again, onJob }) {
+  async run(path, body, { n, shape, start, again, onJob }) {
     const abort = new AbortController();
     const stop = find(".stop", this.root);
     const onStop = () => abort.abort(new DOMException("stopped", "AbortError"));
     stop.addEventListener("click", onStop);
     stop.hidden = false;
     this.root.classList.remove("idle");
-    if (document.activeElement === start) stop.focus(); // a button that is disabled loses the focus
+    if (document.activeElement === start) stop.focus(); // a disabled button loses the focus
     start.disabled = true;
     find(".after", this.root).hidden = true;
     tell(find(".error", this.root), null);
     if (innerWidth < 768) this.root.scrollIntoView({ block: "start" });
     else find(".stage", this.root).scrollIntoView({ block: "nearest" });
-    this.progress("Asking …", 0);
+    this.progress("Sending …", 0);
     let arrived = Promise.resolve();
     try {
       this.status = await runJob(path, body, {
@@ -84,11 +85,10 @@ export class Film {
         onJob: (job) => {
           onJob?.(job);
           this.expect(n, shape);
-          this.levels(levels);
         },
         onWait: (left, why) => this.progress(`The queue is full; trying again in ${left} s.`, 0, why),
-        onStatus: (status) => this.told(status),
-        onFrame: (frame) => { // loaded side by side, shown in their order; one that fails is passed over
+        onStatus: (status) => this.showStatus(status),
+        onFrame: (frame) => { // loaded in parallel, shown in order; one that fails is left out
           const image = picture(frame.image).catch(() => null);
           arrived = arrived.then(async () => this.add(frame, await image));
         },
@@ -98,7 +98,7 @@ export class Film {
     } catch (error) {
       this.progress(abort.signal.aborted ? "Stopped." : "", 0);
       if (!abort.signal.aborted) tell(find(".error", this.root), error.message);
-      find(".after", this.root).hidden = !this.frames.length; // what was there before is there still
+      find(".after", this.root).hidden = !this.frames.length; // the images before are still there
     } finally {
       stop.removeEventListener("click", onStop);
       start.disabled = false;
@@ -108,8 +108,8 @@ export class Film {
     return this.status;
   }
 
-  /** The progress bar: one part for each noise level. */
-  levels(sigmas) {
+  /** Makes the progress bar: one part for each noise level of the sampler. */
+  showLevels(sigmas) {
     this.sigmas = sigmas;
     this.bar.replaceChildren(...sigmas.map((sigma) => make("i", { title: `σ = ${digits(sigma)}` })));
   }
@@ -123,13 +123,14 @@ export class Film {
     if (spoken !== live.textContent) live.textContent = spoken;
   }
 
-  told(status) {
+  showStatus(status) {
     this.status = status;
+    if (!this.sigmas) this.showLevels(status.settings.sampler.sigmas);
     this.sheetColumns = status.columns ?? this.sheetColumns;
     const words = (status.command ?? "").split(" ").map((word) => make("span", {}, word));
     find(".command code", this.root).replaceChildren(...words.flatMap((word, k) => (k ? [" ", word] : [word])));
     const warning = find(".warning", this.root);
-    if (warning.hidden && status.warning) tell(warning, `Careful: ${status.warning}.`);
+    if (warning.hidden && status.warning) tell(warning, `Warning: ${status.warning}.`);
     const part = status.total ? status.step / status.total : 0;
     if (status.state === "queued") {
       const ahead = status.position;
@@ -159,7 +160,7 @@ export class Film {
     this.seek.max = this.frames.length - 1;
     this.canvas.classList.add("ready");
     find(".downloads", this.root).replaceChildren(...this.makeDownloads(this));
-    find(".same", this.root).textContent = state === "done" ? "The same from the command line." : "The same, to its end, from the command line.";
+    find(".same", this.root).textContent = state === "done" ? "This command draws the same images." : "This command draws the same images, to the end.";
     find(".after", this.root).hidden = false;
   }
 
@@ -168,7 +169,7 @@ export class Film {
     const following = this.shown === this.frames.length - 1;
     this.frames.push({ ...frame, image });
     const last = this.frames.length - 1;
-    this.seek.max = frame.step ? Math.max(last, Math.round((last * frame.total) / frame.step)) : last; // as many as there will be
+    this.seek.max = frame.step ? Math.max(last, Math.round((last * frame.total) / frame.step)) : last; // an estimate of the number of frames to come
     this.seek.disabled = this.playButton.disabled = this.frames.length < 2;
     if (following && !this.timer) this.show(this.frames.length - 1);
   }
@@ -205,7 +206,7 @@ export class Film {
     this.playButton.setAttribute("aria-label", label);
   }
 
-  /** Each image at a whole number of screen pixels per pixel, so that all pixels are alike. */
+  /** Draws the images, enlarged a whole number of times, so that all their pixels have the same size. */
   draw() {
     const [, height, width] = this.shape;
     const { n } = this;
@@ -238,13 +239,13 @@ export class Film {
     context.strokeRect(x, y, width * zoom, height * zoom);
   }
 
-  /** Where image k begins in a frame as it comes, */
+  /** The left and top of image k in a frame as the server sends it. */
   inSheet(k) {
     const [, height, width] = this.shape;
     return [(k % this.sheetColumns) * width, Math.floor(k / this.sheetColumns) * height];
   }
 
-  /** and where on the canvas. */
+  /** The left and top of image k on the canvas. */
   corner(k) {
     const [, height, width] = this.shape;
     return [(k % this.columns) * (width * this.zoom + this.gap), Math.floor(k / this.columns) * (height * this.zoom + this.gap)];
@@ -277,7 +278,7 @@ export class Film {
     event.preventDefault();
   }
 
-  /** One image of the frame that is shown, at the model's own size. */
+  /** Saves one image of the frame that is shown, in the model's size. */
   saveOne(k) {
     const frame = this.frames[this.shown];
     if (k < 0 || !frame || !this.canvas.classList.contains("ready")) return;
@@ -287,7 +288,7 @@ export class Film {
     canvas.toBlob((blob) => save(blob, `${this.kind}-${k + 1}.png`));
   }
 
-  /** A button that saves one of the job's files; the server keeps them for a while only. */
+  /** A button that saves one of the job's files. The server keeps them for ten minutes. */
   download(words, file, name) {
     const button = make("button", { type: "button" }, words);
     button.addEventListener("click", async () => {
@@ -296,8 +297,8 @@ export class Film {
         save(await blobOf(`/api/jobs/${this.status.job}/${file}`), name);
         tell(find(".error", this.root), null);
       } catch (error) {
-        const over = "The server keeps results for ten minutes, and these are gone. Make them again: the same settings give the same images.";
-        tell(find(".error", this.root), error.status === 404 ? over : error.message);
+        const expired = "The server keeps results for ten minutes and has deleted these. Draw them again: the same settings give the same images.";
+        tell(find(".error", this.root), error.status === 404 ? expired : error.message);
       }
       button.disabled = false;
     });
@@ -305,7 +306,7 @@ export class Film {
   }
 }
 
-/** Uniform noise: what every image starts from. */
+/** Uniform noise, from which every image starts. */
 function noiseSheet([channels, height, width], columns, rows) {
   const canvas = make("canvas", { width: columns * width, height: rows * height });
   const context = canvas.getContext("2d");

@@ -1,4 +1,4 @@
-// Inpaint: an image, a hole painted on it, and several ways to fill it.
+// Inpaint: an image, a hole painted on it, and several completions.
 
 import { blobOf } from "./api.js";
 import { Editor } from "./editor.js";
@@ -9,11 +9,11 @@ import { all, count, find, make, remember, remembered, save, tell } from "./ui.j
 export function makeTab(root, { models, limits }) {
   const form = find("form", root);
   const settings = new Settings(form, { models, most: { n: limits.completions, steps: limits.steps }, n: 5, words: "Fill the hole", noun: "Completions" });
-  let asked = 0; // images may arrive in another order than asked for
+  let asked = 0; // answers may arrive in another order than the requests were sent
   let source = null; // { name, file } or { name, example, file }
   let running = Promise.resolve();
-  let hole = JSON.parse(remembered("hole") ?? "[]"); // width, height and pixels, from before the page was loaded again
-  let sent = null; // { mask, source } of what is shown
+  let hole = JSON.parse(remembered("hole") ?? "[]"); // width, height and pixels, kept over a reload of the page
+  let sent = null; // { mask, source } of the completions that are shown
 
   const film = new Film(find(".work", root), {
     kind: "completion",
@@ -22,7 +22,7 @@ export function makeTab(root, { models, limits }) {
       return Math.ceil(n / rows);
     },
     downloads: (film) => {
-      // what the command line below needs
+      // the files that the command line below needs
       const own = (words, blob, name) => {
         const button = make("button", { type: "button" }, words);
         button.addEventListener("click", () => save(blob, name));
@@ -34,10 +34,10 @@ export function makeTab(root, { models, limits }) {
         own("Mask (PNG)", mask, "mask.png"), ...given];
     },
   });
-  const say = (words) => tell(find(".error", root), words);
-  const complain = (words) => tell(find(".image-error", root), words); // of an image, where it was chosen
+  const showError = (words) => tell(find(".error", root), words);
+  const showImageError = (words) => tell(find(".image-error", root), words); // beside the choice of an image
 
-  // -------- the easel and its tools
+  // -------- the editor and its tools
 
   const editor = new Editor(find(".editor", root), {
     onTool(change) {
@@ -54,7 +54,7 @@ export function makeTab(root, { models, limits }) {
       if (editor.pointer == null && editor.hidden.length <= 2 ** 16) remember("hole", JSON.stringify([editor.width, editor.height, editor.hidden.join("")]));
     },
     onView({ factor, easiest, scrolls }) {
-      find(".zoom", root).hidden = find(".zoom-help", root).hidden = easiest === 1; // its pixels are large enough as they are
+      find(".zoom", root).hidden = find(".zoom-help", root).hidden = easiest === 1; // the pixels are large enough already
       find(".scroll-help", root).hidden = !scrolls;
       find(".zoom output", root).textContent = `×\u2009${factor}`;
       find("[data-zoom='0.5']", root).disabled = factor === 1;
@@ -81,7 +81,7 @@ export function makeTab(root, { models, limits }) {
   async function use(chosen) {
     const mine = ++asked;
     try {
-      if (chosen.file.size > limits.upload_bytes) throw new Error(`${chosen.name} has ${count(chosen.file.size)} bytes, and at most ${count(limits.upload_bytes)} are taken. Make it smaller first.`);
+      if (chosen.file.size > limits.upload_bytes) throw new Error(`${chosen.name} has ${count(chosen.file.size)} bytes, but at most ${count(limits.upload_bytes)} are allowed. Make it smaller first.`);
       const body = new FormData();
       body.append("model", settings.model.name);
       body.append("image", chosen.file, chosen.name);
@@ -91,9 +91,9 @@ export function makeTab(root, { models, limits }) {
       for (const button of all(".examples button", root)) button.setAttribute("aria-pressed", String(button.value === chosen.example));
       editor.setImage(image);
       find("#fitted", root).textContent = `${chosen.name}, as the model sees it: ${image.width}\u00a0×\u00a0${image.height}\u00a0pixels.`;
-      complain(null);
+      showImageError(null);
     } catch (error) {
-      if (mine === asked) complain(`${chosen.name}: ${error.message}`);
+      if (mine === asked) showImageError(`${chosen.name}: ${error.message}`);
     }
   }
 
@@ -101,7 +101,7 @@ export function makeTab(root, { models, limits }) {
     try {
       await use({ name: `Example ${name}`, example: name, file: await blobOf(`/api/examples/${encodeURIComponent(name)}.png`) });
     } catch (error) {
-      complain(error.message);
+      showImageError(error.message);
     }
   }
 
@@ -117,7 +117,7 @@ export function makeTab(root, { models, limits }) {
     drop.classList.remove("over");
     const [file] = event.dataTransfer.files;
     if (file) useFile(file);
-    else complain("That was no file. Save the image first, then drop the file here.");
+    else showImageError("This is not a file. Save the image first, then drop the file here.");
   });
   document.addEventListener("paste", (event) => {
     const file = [...event.clipboardData.files].find(({ type }) => type.startsWith("image/"));
@@ -131,11 +131,11 @@ export function makeTab(root, { models, limits }) {
     const { name, shape, examples = [] } = settings.model;
     if (name === modelShown) return;
     modelShown = name;
-    if (find(".primary", form).disabled) find(".stop", root).click(); // what runs is of the other model
+    if (find(".primary", form).disabled) find(".stop", root).click(); // the running job belongs to the other model
     editor.reset(shape[2], shape[1]);
     if (hole[0] === shape[2] && hole[1] === shape[1]) editor.hidden = Uint8Array.from(hole[2], Number);
     hole = [];
-    running.then(() => { // which was stopped, if it was of another model
+    running.then(() => { // a job of another model was stopped
       if (name !== modelShown) return;
       film.expect(Number(form.elements.n.value) || 5, shape);
       find(".given", root).hidden = true;
@@ -156,7 +156,7 @@ export function makeTab(root, { models, limits }) {
       find("#fitted", root).textContent = "";
     }
     if (!editor.count) editor.preset("left");
-    editor.undos = []; // the first hole is nobody's stroke
+    editor.undos = []; // the first hole was not painted by the user
     editor.changed();
   }
   form.elements.model.addEventListener("change", setModel);
@@ -170,18 +170,18 @@ export function makeTab(root, { models, limits }) {
     try {
       const { denoise, ...others } = settings.read();
       if (!source) throw new Error(`Choose an image first: a file${settings.model.examples?.length ? ", or one of the examples" : ", dropped or pasted"}.`);
-      if (!editor.count) throw new Error("Nothing is hidden: paint on the image what is to be filled in, or take a ready-made hole.");
+      if (!editor.count) throw new Error("Nothing is hidden: paint over a part of the image, or take a ready-made hole.");
       for (const [name, value] of Object.entries(others)) body.append(name, value);
       body.append("denoise", denoise ? "1" : "0");
       if (source.example) body.append("example", source.example);
       else body.append("image", source.file, source.name);
-      find(".primary", form).disabled = true; // until the job ends: a second click is none
+      find(".primary", form).disabled = true; // until the job ends, so that a second click does nothing
       sent = { mask: await editor.png(), source };
       if (editor.name) body.append("mask", editor.name);
       else body.append("mask", sent.mask, "mask.png");
-      const { shape, sigmas: levels } = settings.model, seen = editor.snapshot();
+      const { shape } = settings.model, seen = editor.snapshot();
       running = film.run("/api/inpaint", body, {
-        n: others.n, shape, levels, start: find(".primary", form),
+        n: others.n, shape, start: find(".primary", form),
         onJob: () => {
           find(".given canvas", root).replaceWith(seen);
           find(".given", root).hidden = false;
@@ -189,7 +189,7 @@ export function makeTab(root, { models, limits }) {
       });
     } catch (error) {
       find(".primary", form).disabled = false;
-      say(error.message);
+      showError(error.message);
     }
   });
 

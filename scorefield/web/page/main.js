@@ -1,4 +1,4 @@
-// The page: which tab is shown, and what each is given.
+// The page: shows the tab that the address names, and gives each tab the models and limits.
 
 import { get } from "./api.js";
 import { all, find } from "./ui.js";
@@ -14,7 +14,7 @@ const tabs = {};
 const links = all("[role=tab]");
 let known; // models and limits
 
-/** The address after # says the tab and its settings: #/sample?seed=1. */
+/** The part of the address after # names the tab and its settings: #/sample?seed=1. */
 async function route() {
   const [, name = "sample", query = ""] = /^#\/(\w+)(?:\?(.*))?$/.exec(location.hash) ?? [];
   const shown = Object.hasOwn(MODULES, name) ? name : "sample";
@@ -26,14 +26,14 @@ async function route() {
   }
   document.title = `${find(`#tab-${shown}`).textContent} · scorefield`;
   const module = MODULES[shown]();
-  if (!known) return; // start() comes here again
+  if (!known) return; // start() calls this again
   const { makeTab } = await module;
-  if (find(`#${shown}`).hidden) return; // left already
+  if (find(`#${shown}`).hidden) return; // the user has chosen another tab meanwhile
   tabs[shown] ??= makeTab(find(`#${shown}`), known);
   tabs[shown].open(new URLSearchParams(query));
 }
 
-/** Arrow keys go from tab to tab. */
+/** Arrow keys move from tab to tab. */
 find("[role=tablist]").addEventListener("keydown", (event) => {
   const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (!by) return;
@@ -45,7 +45,7 @@ find("[role=tablist]").addEventListener("keydown", (event) => {
 async function start() {
   try {
     known = await get("/api/models");
-    if (!known.models.length) throw new Error("The server has no model. Give it one: scorefield serve mnist-small, or the folder of a run.");
+    if (!known.models.length) throw new Error("The server has no model. Start it with one: scorefield serve MODEL, or with the folder of a run.");
   } catch (error) {
     known = null;
     if (!error.status && error.name === "ApiError") return;
@@ -56,18 +56,18 @@ async function start() {
   route();
 }
 
-/** Runs get models while the page is open. */
+/** Loads the list of models again: runs write new checkpoints while the page is open. */
 async function renew() {
   const now = known && (await get("/api/models").catch(() => null));
-  const told = ({ models }) => JSON.stringify(models.map(({ name, trained }) => [name, trained]));
-  if (!now?.models.length || told(now) === told(known)) return;
-  known.models.splice(0, Infinity, ...now.models); // the list that all tabs have
+  const versions = ({ models }) => JSON.stringify(models.map(({ name, trained }) => [name, trained]));
+  if (!now?.models.length || versions(now) === versions(known)) return;
+  known.models.splice(0, Infinity, ...now.models); // in place: all tabs share this list
   document.dispatchEvent(new Event("models"));
 }
 
 addEventListener("hashchange", () => { route(); renew(); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) renew(); });
-// a file that misses its place must not be opened instead of this page
+// the browser would open a file that is dropped elsewhere instead of this page
 for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault());
 document.addEventListener("server-back", () => (known ? renew() : start()));
 find(".skip").addEventListener("click", (event) => { event.preventDefault(); find("#main").focus(); });

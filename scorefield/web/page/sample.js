@@ -1,4 +1,4 @@
-// Sample: noise becomes images, live.
+// Sample: shows how noise becomes images while the server computes them.
 
 import { Film } from "./film.js";
 import { Settings } from "./settings.js";
@@ -16,7 +16,7 @@ export function makeTab(root, { models, limits }) {
         film.download("Array (NPY)", "images.npy", "samples.npy"), link];
     },
   });
-  let drawn = ""; // the settings of what is shown
+  let drawn = ""; // the settings of the images that are shown
   let running = Promise.resolve();
   let opened = 0;
   const address = (query) => `${location.origin}/#/sample?${query}`;
@@ -34,10 +34,10 @@ export function makeTab(root, { models, limits }) {
     }
     drawn = settings.query();
     if (location.hash !== `#/sample?${drawn}`) history[link ? "replaceState" : "pushState"](null, "", address(drawn));
-    const { shape, sigmas: levels, trained } = settings.model, key = `job ${trained} ${drawn}`;
+    const { shape, trained } = settings.model, key = `job ${trained} ${drawn}`;
     running = film.run("/api/sample", asked, {
-      n: asked.n, shape, levels, start: find(".primary", form),
-      again: link ? remembered(key) : null, // the page was loaded again, or one went back: the job may be there
+      n: asked.n, shape, start: find(".primary", form),
+      again: link ? remembered(key) : null, // after a reload, or the browser's Back: the server may still have the job
       onJob: (job) => remember(key, job),
     });
   }
@@ -45,7 +45,7 @@ export function makeTab(root, { models, limits }) {
   form.addEventListener("submit", (event) => { event.preventDefault(); draw(); });
 
   return {
-    /** A link with settings draws them; one without leaves what is there. */
+    /** A link with settings draws images with them; a link without leaves the page as it is. */
     async open(parameters) {
       const query = parameters.toString();
       if (!query) {
@@ -60,7 +60,7 @@ export function makeTab(root, { models, limits }) {
         return;
       }
       const mine = ++opened;
-      find(".stop", root).click(); // what may still run
+      find(".stop", root).click(); // a job that may still run
       await running;
       if (mine !== opened) return; // the address changed again
       draw({ link: true });

@@ -1,11 +1,11 @@
-// The settings that sampling and inpainting share: model, number, seed, steps, step size, denoise.
+// The settings that sampling and inpainting share: model, number of images, seed, steps, step size, denoising.
 
 import { count, dice, digits, find, fromTemplate, make, numberIn, short } from "./ui.js";
 
 const NOTES = {
   1: "The model’s own settings, as in the paper.",
-  4: "A quarter of the steps, four times as long: a little less good.",
-  10: "A tenth of the steps: rough, but soon there.",
+  4: "A quarter of the steps, each four times as long: slightly worse images.",
+  10: "A tenth of the steps: rough, but fast.",
 };
 
 export class Settings {
@@ -26,7 +26,7 @@ export class Settings {
     this.setPace(4);
   }
 
-  /** The models to choose from; the one that is chosen stays. */
+  /** Fills the list of models; the chosen one stays chosen. */
   listModels() {
     const { model } = this.form.elements, before = model.value;
     model.replaceChildren(...this.models.map(({ name, kind }) => make("option", { value: name }, kind === "run" ? `${name} (run)` : name)));
@@ -40,21 +40,21 @@ export class Settings {
 
   setModel() {
     const { shape: [channels, height, width], parameters, trained, start, data } = this.model;
-    const facts = [`${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}`];
-    if (parameters) facts.push(`${count(parameters)} parameters`);
-    if (trained) facts.push(`${count(trained)} training steps${data ? ` on ${data}` : ""}${start ? `, beginning with ${start}` : ""}`);
-    find(".model-facts", this.form).textContent = `${facts.join("; ")}.`;
+    const details = [`${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}`];
+    if (parameters) details.push(`${count(parameters)} parameters`);
+    if (trained) details.push(`${count(trained)} training steps${data ? ` on ${data}` : ""}${start ? `, starting from ${start}` : ""}`);
+    find(".model-details", this.form).textContent = `${details.join("; ")}.`;
     const pace = this.form.elements.pace.value;
     if (pace) this.setPace(Number(pace));
     this.matchPace();
   }
 
-  /** The ε from which on Langevin dynamics diverges: 4σ² of the last level. */
+  /** Langevin dynamics diverges if ε is 4σ² of the last noise level or more. */
   get unstable() {
     return 4 * Math.min(...this.model.sigmas) ** 2;
   }
 
-  /** The model's T and ε for a pace: k times fewer steps, each k times as long. */
+  /** T and ε for a pace: the model's own, with k times fewer steps, each k times as long. */
   paced(k) {
     const { steps, step_size } = this.model;
     const longest = Math.max(step_size, 0.75 * this.unstable);
@@ -68,20 +68,20 @@ export class Settings {
     this.matchPace();
   }
 
-  /** Marks the pace that the fields amount to, if any. */
+  /** Marks the pace that has the values of the fields, if there is one. */
   matchPace() {
     const { steps, step_size, pace } = this.form.elements;
-    let note = "Settings of your own.";
+    let note = "Your own settings.";
     for (const radio of pace) {
       const own = this.paced(Number(radio.value));
       radio.checked = Number(steps.value) === own.steps && Number(step_size.value) === own.step_size;
       if (radio.checked) note = NOTES[radio.value];
     }
-    if (Number(step_size.value) >= this.unstable) note = `This ε is too long: from 4σ² = ${digits(this.unstable)} on, images diverge.`;
+    if (Number(step_size.value) >= this.unstable) note = `This ε is too large: from 4σ² = ${digits(this.unstable)} on, images diverge.`;
     find(".pace-note", this.form).textContent = note;
   }
 
-  /** What the fields say; an error names the one that is wrong. */
+  /** The values of the fields; an error names the field that is wrong. */
   read() {
     const { n, seed, steps, step_size, denoise } = this.form.elements;
     return {
@@ -94,7 +94,7 @@ export class Settings {
     };
   }
 
-  /** From a link's parameters. */
+  /** Sets the fields from a link's parameters. */
   write(parameters) {
     const { elements } = this.form;
     const model = parameters.get("model");
@@ -108,7 +108,7 @@ export class Settings {
     this.matchPace();
   }
 
-  /** As a link's parameters. */
+  /** The fields as a link's parameters. */
   query() {
     const { denoise, step_size, ...others } = this.read();
     return new URLSearchParams({ ...others, step_size: short(step_size), denoise: denoise ? 1 : 0 }).toString();

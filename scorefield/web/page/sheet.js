@@ -1,18 +1,18 @@
-// The samples that a run has drawn at a checkpoint: a picture of a few images on white paper.
+// The samples that a run has drawn at a checkpoint: one picture with several images on white.
 
-const GAP = 2; // pixels of the images, around each, as the run has drawn them
+const GAP = 2; // pixels of white around each image
 
 /**
- * Draws the images of the picture alone, on no paper at all: the page's own ground, light or dark, is seen between them.
+ * Draws the images of the picture without the white between them, so that the page's background shows, light or dark.
  *
- * There are n of the given shape. A picture that is laid out otherwise is drawn as it is.
+ * There are n images of the given shape. A picture with another layout is drawn as it is.
  */
 export function drawSheet(canvas, picture, n, shape) {
   const [, height, width] = shape ?? [];
   const columns = Math.ceil(Math.sqrt(n)), rows = Math.ceil(n / columns);
   const zoom = picture.naturalWidth / (columns * (width + GAP) + GAP);
   const known = Number.isInteger(zoom) && picture.naturalHeight === zoom * (rows * (height + GAP) + GAP);
-  const edge = known ? GAP * zoom : 0; // the outermost paper is cut off
+  const edge = known ? GAP * zoom : 0; // the white at the outer edge is cut off
   canvas.width = picture.naturalWidth - 2 * edge;
   canvas.height = picture.naturalHeight - 2 * edge;
   const context = canvas.getContext("2d");

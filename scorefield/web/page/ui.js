@@ -1,4 +1,4 @@
-// Small helpers that every tab uses: elements, words for numbers, icons, copying and saving.
+// Small helpers that every tab uses: elements, formats of numbers, icons, copying and saving.
 
 export const find = (selector, root = document) => root.querySelector(selector);
 export const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -11,7 +11,7 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** What a <template> holds. */
+/** A copy of the content of a <template>. */
 export const fromTemplate = (id) => find(`#${id}`).content.cloneNode(true);
 
 const PATHS = {
@@ -30,9 +30,9 @@ export function icon(name) {
   return svg;
 }
 
-/** Short, and read back as the same number: 2e-5, 0.1, 100. */
+/** A short form that reads back as the same number: 2e-5, 0.1, 100. */
 export const short = (x) => (x !== 0 && Math.abs(x) < 1e-3 ? x.toExponential() : String(x));
-/** Three significant digits, for eyes. */
+/** Three significant digits, for display. */
 export function digits(x) {
   const size = Math.abs(x);
   if (size !== 0 && (size < 1e-4 || size >= 1e6)) return x.toExponential(1);
@@ -48,7 +48,7 @@ export function duration(seconds) {
   return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
 }
 
-/** A dice button sets the seed beside it. */
+/** Makes a button set a random seed in the field beside it. */
 export function dice(button, input) {
   button.append(icon("dice"));
   button.addEventListener("click", () => {
@@ -74,7 +74,7 @@ export async function copy(text, button) {
   const before = button.textContent;
   try {
     await navigator.clipboard.writeText(text);
-  } catch { // not allowed, or not a secure page: the old way
+  } catch { // not allowed, or not a secure page: use the older way
     const area = make("textarea", { value: text });
     document.body.append(area);
     area.select();
@@ -96,10 +96,10 @@ export function save(blob, name) {
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-/** Calls back when the light changes, so that canvases are drawn again. */
+/** Calls back when the colour scheme changes between light and dark, so that canvases are drawn again. */
 export const onTheme = (redraw) => matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
-/** Text that outlives a reload of the page, where the browser allows it. */
+/** Text that was kept over a reload of the page, if the browser allows it. */
 export function remembered(key) {
   try {
     return sessionStorage.getItem(key);
@@ -111,12 +111,12 @@ export function remembered(key) {
 export function remember(key, text) {
   try {
     sessionStorage.setItem(key, text);
-  } catch { /* not allowed, or full: then it is forgotten */ }
+  } catch { /* not allowed, or full: then it is lost */ }
 }
 
-/** Show or hide an error's words. */
+/** Shows a message, or hides it if there is none. */
 export function tell(element, words) {
-  if (element.textContent === (words ?? "") && element.hidden === !words) return; // a screen reader would say them again
+  if (element.textContent === (words ?? "") && element.hidden === !words) return; // a screen reader would read it again
   element.textContent = words ?? "";
   element.hidden = !words;
   if (words) element.scrollIntoView({ block: "nearest" });

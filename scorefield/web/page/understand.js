@@ -1,12 +1,12 @@
-// Understand: a mixture of Gaussians in the plane, its score field, and points that follow it in two ways.
+// Understand: a mixture of Gaussians in the plane, its score field, and points that follow it by two methods.
 
 import { post, runJob } from "./api.js";
 import { all, colour, count, dice, digits, find, icon, make, numberIn, onTheme, percent, tell } from "./ui.js";
 
 const EXTENT = 8; // the plane is [-8, 8] × [-8, 8]
 const METHODS = ["langevin", "annealed"];
-const SECONDS = 7; // that a whole run is played in
-const still = matchMedia("(prefers-reduced-motion: reduce)"); // then only where it ends is shown
+const SECONDS = 7; // time to play a whole run
+const still = matchMedia("(prefers-reduced-motion: reduce)"); // then only the end is shown
 const PAPER = () => [{ x: -5, y: -5, weight: 0.2 }, { x: 5, y: 5, weight: 0.8 }];
 
 export function makeTab(root, { limits }) {
@@ -17,7 +17,7 @@ export function makeTab(root, { limits }) {
   form.prepend(notice);
   let modes = PAPER();
   let abort = null, ticking = null, clock = 0; // the clock goes from 0 to 1 over a run
-  let looking = true; // at a sigma of one's own choice, not at the run's
+  let looking = true; // at the sigma of the slider, not at that of the run
   const panels = all(".plane", root).map((plane) => ({
     plane, method: plane.dataset.method, canvas: find("canvas", plane), sigmaLabel: find(".sigma", plane.closest("figure")), frames: [], field: null,
   }));
@@ -25,8 +25,8 @@ export function makeTab(root, { limits }) {
   const total = () => modes.reduce((sum, { weight }) => sum + weight, 0) || 1;
   const mixture = () => ({ means: modes.map(({ x, y }) => [x, y]), weights: modes.map(({ weight }) => weight / total()) });
   const typed = (name) => Number(form.elements[name].value.trim().replace(",", "."));
-  const ladder = () => [typed("sigma_max") || 20, typed("sigma_min") || 1];
-  const lookedAt = () => { const [high, low] = ladder(); return high * (low / high) ** Number(form.elements.look.value); };
+  const sigmaRange = () => [typed("sigma_max") || 20, typed("sigma_min") || 1];
+  const lookedAt = () => { const [high, low] = sigmaRange(); return high * (low / high) ** Number(form.elements.look.value); };
 
   // -------- drawing
 
@@ -66,7 +66,7 @@ export function makeTab(root, { limits }) {
     context.globalAlpha = 1;
   }
 
-  /** The density as a soft glow: the field's own grid, smoothly enlarged. */
+  /** Draws the density as a soft glow: the field's grid, smoothly enlarged. */
   function drawDensity(context, { log_prob: values, side }, size) {
     const highest = Math.max(...values);
     const small = make("canvas", { width: side, height: side });
@@ -77,11 +77,11 @@ export function makeTab(root, { limits }) {
     pixels.putImageData(data, 0, 0);
     context.imageSmoothingEnabled = true;
     context.imageSmoothingQuality = "high";
-    const cell = size / (side - 1); // the grid's outermost points lie on the edges
+    const cell = size / (side - 1); // the outermost points of the grid lie on the edges
     context.drawImage(small, -cell / 2, -cell / 2, size + cell, size + cell);
   }
 
-  /** Arrows as long as a power of the score, so that weak ones are seen too. */
+  /** Draws arrows. Their length grows with the square root of the score, so that weak ones are visible too. */
   function drawArrows(context, { arrows, strongest }, size) {
     context.strokeStyle = colour("soft");
     context.lineWidth = Math.max(1, size / 700);
@@ -105,12 +105,12 @@ export function makeTab(root, { limits }) {
     context.globalAlpha = 1;
   }
 
-  // -------- the field, asked for as the noise or the modes change
+  // -------- the field, requested when the noise or the modes change
 
   const fields = new Map(); // by mixture and sigma
 
   async function updateField(panel) {
-    const [, low] = ladder();
+    const [, low] = sigmaRange();
     const frame = frameOf(panel);
     const sigma = Number((panel.method === "langevin" ? low : frame && !looking ? frame.sigma : lookedAt()).toPrecision(4));
     panel.sigmaLabel.textContent = `σ = ${digits(sigma)}`;
@@ -121,7 +121,7 @@ export function makeTab(root, { limits }) {
       panel.field = fields.get(key);
       return;
     }
-    if (panel.asking) return; // one question at a time; the last one is asked when that is answered
+    if (panel.asking) return; // one request at a time; the latest is sent when the answer has come
     panel.asking = true;
     try {
       const answer = await (await post("/api/field", wanted)).json();
@@ -141,7 +141,7 @@ export function makeTab(root, { limits }) {
     if (panel.wanted !== key) updateField(panel).then(() => draw(panel));
   }
 
-  /** The answer with its rows from the top, as screens have them, and every other arrow left out where they are many. */
+  /** The answer with its rows from top to bottom, as on screens. */
   function shaped({ x, score, log_prob }) {
     const order = x.map((_, k) => k).sort((a, b) => x[b][1] - x[a][1] || x[a][0] - x[b][0]);
     const arrows = order.map((k) => [...x[k], ...score[k]]);
@@ -219,7 +219,7 @@ export function makeTab(root, { limits }) {
     return line;
   }
 
-  /** Of the points that are shown, the share nearest to each mode. */
+  /** Shows the share of the points that are nearest to each mode. */
   function showShares() {
     modes.forEach((mode, k) => { find(`tbody tr:nth-child(${k + 1}) .true`, root).textContent = percent(mode.weight / total()); });
     for (const panel of panels) {
@@ -233,7 +233,7 @@ export function makeTab(root, { limits }) {
     }
   }
 
-  /** The mixture changed: what ran before is of another one. */
+  /** Removes the points of the last run: the mixture has changed. */
   function forget() {
     abort?.abort();
     pause();
@@ -279,9 +279,9 @@ export function makeTab(root, { limits }) {
     stop.hidden = false;
     start.disabled = true;
     const words = find(".time", root);
-    words.textContent = "asking …";
+    words.textContent = "sending …";
     play();
-    // Both from the same start, step by step; Langevin takes as many steps in all as the levels have together.
+    // Both methods start from the same points. Langevin takes as many steps as annealing takes over all levels.
     try {
       const status = await runJob("/api/playground", { ...asked, method: "both" }, {
         signal: mine.signal,
@@ -301,7 +301,7 @@ export function makeTab(root, { limits }) {
     start.disabled = false;
   }
 
-  /** How far the run has come: the clock does not run ahead of it. */
+  /** The part of the run that has arrived. The clock does not run ahead of it. */
   const ready = () => { const last = panels[0].frames.at(-1); return last ? last.step / last.total : 0; };
 
   function play() {
@@ -314,10 +314,10 @@ export function makeTab(root, { limits }) {
       clock = Math.max(clock, Math.min(ready(), clock + ahead));
       before = now;
       const frames = panels.map(frameOf);
-      if (frames.some((frame, k) => frame !== drawn[k])) at(clock); // not for each tick: there are 60 frames
+      if (frames.some((frame, k) => frame !== drawn[k])) at(clock); // only if there is a new frame: there are 60
       else seek.value = 1000 * clock;
       drawn = frames;
-      if (!start.disabled && clock >= ready()) pause(); // all have come, and are shown
+      if (!start.disabled && clock >= ready()) pause(); // all frames have arrived and were shown
       else ticking = requestAnimationFrame(tick);
     };
     cancelAnimationFrame(ticking);
@@ -340,7 +340,7 @@ export function makeTab(root, { limits }) {
     find(".time", root).textContent = step == null ? "" : `step ${step} / ${all}`;
     const sigma = frameOf(panels[1])?.sigma;
     if (sigma) {
-      const [high, low] = ladder();
+      const [high, low] = sigmaRange();
       form.elements.look.value = Math.log(sigma / high) / Math.log(low / high);
       showLook();
     }
@@ -360,7 +360,7 @@ export function makeTab(root, { limits }) {
   for (const name of ["sigma_max", "sigma_min"]) form.elements[name].addEventListener("change", () => { showLook(); forget(); });
   dice(find(".dice", form), form.elements.seed);
   find(".add", root).addEventListener("click", () => {
-    const angle = 2.4 * modes.length; // places that do not meet
+    const angle = 2.4 * modes.length; // places apart from each other
     modes.push({ x: Number((5 * Math.cos(angle)).toFixed(1)), y: Number((5 * Math.sin(angle)).toFixed(1)), weight: 0.5 });
     layOut();
     forget();

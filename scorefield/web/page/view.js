@@ -1,10 +1,10 @@
-// A window on an image: how large a pixel is drawn, and which part of the image is seen.
+// The view of an image: how large its pixels are drawn, and which part of it is visible.
 
-const EASY = 24; // CSS pixels: a pixel as large as this is easily hit, and zooming ends there
-const LARGEST = 560; // CSS pixels, of the window
+const EASY = 24; // CSS pixels: a pixel of this size is easy to hit, so zooming ends there
+const LARGEST = 560; // CSS pixels: the largest width and height of the view
 
 export class View {
-  /** The canvas stays in the window, as large as it; the ground behind it is as large as the image, and scrolls. */
+  /** The canvas is as large as the visible part and does not scroll; the element behind it is as large as the image. */
   constructor(canvas, { onChange }) {
     const ground = canvas.parentElement, pane = ground.parentElement, stage = pane.parentElement;
     Object.assign(this, { canvas, ground, pane, stage, factor: 1, easiest: 1, scrolls: false, width: 1, height: 1, zoom: 0, left: 0, top: 0 });
@@ -12,19 +12,19 @@ export class View {
     new ResizeObserver(onChange).observe(stage);
   }
 
-  /** Makes all ready to draw an image of this size; false where there is no room. Then `zoom` is in screen pixels. */
+  /** Prepares to draw an image of this size; false if there is no room. Sets `zoom`, the screen pixels per pixel. */
   lay(width, height) {
     const { canvas, ground, pane, stage } = this;
     const ratio = devicePixelRatio || 1, room = stage.clientWidth - 24;
     if (room <= 0) return false;
     if (width !== this.width || height !== this.height) this.factor = 1;
     const wide = Math.min(room, LARGEST), tall = Math.min(Math.max(300, innerHeight * 0.62), LARGEST);
-    const fit = Math.max(1, Math.floor(Math.min(wide / width, tall / height) * ratio)); // whole: all pixels are alike
+    const fit = Math.max(1, Math.floor(Math.min(wide / width, tall / height) * ratio)); // a whole number, so that all pixels have the same size
     this.easiest = 2 ** Math.max(0, Math.ceil(Math.log2((EASY * ratio) / fit)));
     this.factor = Math.min(this.factor, this.easiest);
     const zoom = fit * this.factor, whole = [width * zoom, height * zoom];
-    const most = [wide, Math.max(0.75 * wide, (height * fit) / ratio)]; // about as high as before: the buttons stay below
-    this.scrolls = this.factor > 1 || whole[0] > wide * ratio; // larger than the window
+    const most = [wide, Math.max(0.75 * wide, (height * fit) / ratio)]; // about as high as before, so that the buttons below stay in place
+    this.scrolls = this.factor > 1 || whole[0] > wide * ratio; // larger than the view
     pane.classList.toggle("zoomed", this.scrolls);
     ["width", "height"].forEach((side, k) => {
       ground.style[side] = `${whole[k] / ratio}px`;
@@ -37,7 +37,7 @@ export class View {
     return true;
   }
 
-  /** Where an event is, in the image's pixels. */
+  /** The place of an event, in pixels of the image. */
   at({ clientX, clientY }) {
     const box = this.canvas.getBoundingClientRect();
     const x = this.left + ((clientX - box.left) / box.width) * this.canvas.width;
@@ -45,7 +45,7 @@ export class View {
     return [x / this.zoom, y / this.zoom];
   }
 
-  /** The left, top, right and bottom edges of the pixels that are seen, if only in part. */
+  /** The left, top, right and bottom edges of the visible pixels, partly visible ones included. */
   get edges() {
     const { left, top, zoom, canvas, width, height } = this;
     if (!zoom) return [0, 0, width, height];
@@ -53,13 +53,13 @@ export class View {
     return [Math.floor(left / zoom), Math.floor(top / zoom), Math.min(width, end[0]), Math.min(height, end[1])];
   }
 
-  /** The middle of the pixel in the middle of what is seen. */
+  /** The middle of the pixel in the middle of the visible part. */
   get middle() {
     const [left, top, right, bottom] = this.edges;
     return [Math.floor((left + right) / 2) + 0.5, Math.floor((top + bottom) / 2) + 0.5];
   }
 
-  /** Twice or half as large, around a place or around the middle of what is seen. */
+  /** Zooms by a factor, around a place or around the middle of the visible part. */
   by(times, place) {
     const { zoom, canvas, left, top } = this;
     const [x, y] = place ?? [(left + canvas.width / 2) / zoom, (top + canvas.height / 2) / zoom];
@@ -74,12 +74,12 @@ export class View {
     this.pane.scrollBy(x, y);
   }
 
-  /** Scrolls as little as shows all within `reach` pixels of a place. */
+  /** Scrolls just as far as needed to show everything within `reach` pixels of a place. */
   reveal([x, y], reach) {
     const { zoom, canvas, left, top } = this;
     const ratio = devicePixelRatio || 1;
     const beyond = (middle, start, size) => Math.min(0, (middle - reach) * zoom - start) + Math.max(0, (middle + reach) * zoom - start - size);
     this.pan(beyond(x, left, canvas.width) / ratio, beyond(y, top, canvas.height) / ratio);
-    this.lay(this.width, this.height); // what is seen now
+    this.lay(this.width, this.height); // updates the visible part
   }
 }

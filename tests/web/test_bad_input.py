@@ -1,4 +1,4 @@
-"""What the web page's API says to bad input."""
+"""Wrong requests: status codes and error messages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 from PIL import Image
-from web_live import Live, inpaint, picture, tiny_server
 
 from scorefield.web import requests
+from web.live_server import Live, inpaint, picture, tiny_server
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,10 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 SAMPLE: list[tuple[dict[str, Any], int, str]] = [
-    ({}, 422, "model is missing (one of coloured, tiny"),
+    ({}, 422, "coloured, tiny"),
     ({"model": 7}, 422, "model must be text"),
-    ({"model": "huge"}, 404, "there are coloured, tiny"),
-    ({"model": "../tiny"}, 404, "there are coloured, tiny"),
+    ({"model": "huge"}, 404, "coloured, tiny"),
+    ({"model": "../tiny"}, 404, "coloured, tiny"),
     ({"n": "4"}, 422, "n must be a whole number"),
     ({"n": 4.0}, 422, "n must be a whole number"),
     ({"n": True}, 422, "n must be a whole number; got true"),
@@ -36,17 +36,21 @@ SAMPLE: list[tuple[dict[str, Any], int, str]] = [
     ({"n": 65}, 400, "n must be from 1 to 64; got 65"),
     ({"n": 0}, 400, "n must be from 1 to 64"),
     ({"n": [1]}, 422, "n must be a whole number"),
-    ({"steps": 201}, 400, "steps must be from 1 to 200"),
-    ({"steps": -1}, 400, "steps must be from 1 to 200"),
+    ({"steps": 201}, 400, "steps must be at most 200"),
+    ({"steps": 0}, 400, "steps must be"),
+    ({"steps": -1}, 400, "steps must be"),
+    ({"steps": 2.5}, 422, "steps must be a whole number"),
+    ({"sampler": "magic"}, 400, "annealed_langevin"),
+    ({"sampler": 3}, 422, "sampler must be text"),
     ({"seed": -1}, 400, "seed must be from 0 to 4294967295"),
     ({"seed": 2**32}, 400, "seed must be from 0"),
-    ({"step_size": 0}, 400, "step_size must be finite, above 0"),
-    ({"step_size": -1e-5}, 400, "above 0"),
+    ({"step_size": 0}, 400, "step_size must be"),
+    ({"step_size": -1e-5}, 400, "step_size must be"),
     ({"step_size": 10**400}, 400, "finite"),
     ({"step_size": "small"}, 422, "step_size must be a number"),
     ({"step_size": False}, 422, "step_size must be a number"),
     ({"denoise": 1}, 422, "denoise must be true or false"),
-    ({"number": 3}, 422, 'unknown: "number" (known are model, n, seed, steps, step_size, denoise)'),
+    ({"number": 3}, 422, '"number" (the fields are model, n, seed, sampler, step_size, steps, denoise)'),
 ]
 
 
@@ -57,17 +61,17 @@ def test_bad_samples(live: Live, values: dict[str, Any], status: int, words: str
 
 
 BODIES = [
-    (b"", 422, "no JSON"),
-    (b"model=tiny", 422, "no JSON"),
+    (b"", 422, "not JSON"),
+    (b"model=tiny", 422, "not JSON"),
     (b"[1]", 422, "must be a JSON object"),
     (b'"tiny"', 422, "must be a JSON object"),
-    (b'{"model": "tiny", "step_size": NaN}', 422, "NaN is no number"),
-    (b'{"model": "tiny", "step_size": -Infinity}', 422, "-Infinity is no number"),
+    (b'{"model": "tiny", "step_size": NaN}', 422, "NaN is not a number"),
+    (b'{"model": "tiny", "step_size": -Infinity}', 422, "-Infinity is not a number"),
     (b'{"model": "tiny", "step_size": 1e999}', 400, "step_size must be finite"),
-    (b'{"model": "tiny", "n": 1' + b"0" * 4800 + b"}", 422, "no JSON"),
-    (b"[" * 4900, 422, "no JSON"),
-    (b'{"model": "\xff"}', 422, "no JSON"),
-    (b'{"model": "\\ud800"}', 404, "no model of that name"),
+    (b'{"model": "tiny", "n": 1' + b"0" * 4800 + b"}", 422, "not JSON"),
+    (b"[" * 4900, 422, "not JSON"),
+    (b'{"model": "\xff"}', 422, "not JSON"),
+    (b'{"model": "\\ud800"}', 404, "no model"),
     (b'{"\\ud800": 1}', 422, "unknown"),
     (b'{"model": "tiny", "n": "\\ud800"}', 422, "n must be a whole number"),
     (b'{"model": "' + b"x" * 5000 + b'"}', 413, "at most 5,000 bytes"),
@@ -82,8 +86,8 @@ def test_bad_bodies(live: Live, body: bytes, status: int, words: str) -> None:
 
 PLAY: list[tuple[dict[str, Any], int, str]] = [
     ({"means": "here"}, 422, "means must be a list"),
-    ({"means": []}, 400, "means must be 1 to 8"),
-    ({"means": [[0, 0]] * 9}, 400, "means must be 1 to 8; got 9"),
+    ({"means": []}, 400, "means must have 1 to 8"),
+    ({"means": [[0, 0]] * 9}, 400, "means must have 1 to 8 entries; got 9"),
     ({"means": [[0, 0, 0], [1, 1, 1]]}, 422, "points [x, y]"),
     ({"means": [[0, 9], [0, 0]]}, 400, "coordinates must be from -8 to 8"),
     ({"means": [[0, "a"], [0, 0]]}, 422, "a coordinate must be a number"),
@@ -111,7 +115,7 @@ def test_bad_fields(live: Live) -> None:
 
 
 def header_alone(width: int, height: int) -> bytes:
-    """A PNG of that size, of which there is hardly more than the header."""
+    """A PNG with this size in its header, and almost no pixels."""
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
@@ -151,15 +155,15 @@ FORMS: list[tuple[dict[str, bytes], dict[str, Any], int, str]] = [
     ({}, {}, 422, "either image as a file, or the name of an example"),
     ({"image": picture()}, {"example": "9"}, 422, "either image as a file"),
     ({}, {"image": "9"}, 422, "either image as a file"),
-    ({}, {"example": "nine"}, 404, "no such example (there are 2, "),
-    ({}, {"example": "../../experiments/digit"}, 404, "no such example"),
+    ({}, {"example": "nine"}, 404, "no such example (choose from 2, "),
+    ({}, {"example": "../../paper/digit"}, 404, "no such example"),
     ({}, {"example": "9", "model": None}, 422, "model is missing"),
     ({}, {"example": "9", "mask": "/etc/passwd"}, 400, "mask must be one of left, right"),
     (
         {"mask": picture((12, 10))},
         {"example": "9"},
         400,
-        "the mask is 12 × 10, and must be of the model's size, 10 × 12",
+        "the mask is 12 × 10, but must have the model's size, 10 × 12",
     ),
     ({"mask": header_alone(20_000, 20_000)}, {"example": "9"}, 413, "too large"),
     ({"mask": picture((10, 12))[:48]}, {"example": "9"}, 415, "damaged or cut short"),
@@ -173,7 +177,7 @@ FORMS: list[tuple[dict[str, bytes], dict[str, Any], int, str]] = [
     ({}, {"example": "9", "denoise": "maybe"}, 422, "denoise must be true or false"),
     ({}, {"example": "9", "colour": "red"}, 422, 'unknown: "colour"'),
     ({"other": picture()}, {"example": "9"}, 422, 'unknown: "other"'),
-    ({"mask": picture((10, 12))}, {"example": "9", "mask": "left"}, 422, '"mask" is there twice'),
+    ({"mask": picture((10, 12))}, {"example": "9", "mask": "left"}, 422, '"mask" was sent twice'),
 ]
 
 
@@ -191,16 +195,16 @@ def test_a_mask_must_hide_something(live: Live) -> None:
     assert "hides nothing" in answer.json()["error"]
 
 
-def test_a_mask_is_turned_as_its_exif_says_before_its_size_is_looked_at(live: Live) -> None:
+def test_a_mask_is_rotated_as_its_exif_says_before_its_size_is_checked(live: Live) -> None:
     file, exif = io.BytesIO(), Image.Exif()
-    exif[0x0112] = 6  # to be turned by a quarter
+    exif[0x0112] = 6  # rotate by 90°
     Image.new("L", (10, 12)).save(file, format="PNG", exif=exif)
     answer = inpaint(live, {"mask": file.getvalue()}, example="9")
     assert answer.status_code == 400
     assert "the mask is 12 × 10" in answer.json()["error"]
 
 
-def test_forms_that_are_none(live: Live) -> None:
+def test_bodies_that_are_no_forms(live: Live) -> None:
     kind = {"content-type": "multipart/form-data; boundary=x"}
     for body, headers in (
         (b"{}", {"content-type": "application/json"}),
@@ -213,9 +217,7 @@ def test_forms_that_are_none(live: Live) -> None:
     assert live.client.post("/api/fit", data={"model": "tiny"}, files={"file": b""}).status_code == 422
 
 
-def test_an_upload_without_an_announced_length_is_not_kept_beyond_the_limit(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_without_a_length_is_not_kept_beyond_the_limit(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = 0
 
     def chunks() -> Iterator[bytes]:
@@ -227,13 +229,13 @@ def test_an_upload_without_an_announced_length_is_not_kept_beyond_the_limit(
 
     kind = {"content-type": "multipart/form-data; boundary=x"}
     answer = live.client.post("/api/fit", content=chunks(), headers=kind)
-    assert (answer.status_code, sent) == (413, 20)  # a client that sends a little too much is heard out
+    assert (answer.status_code, sent) == (413, 20)  # it is read to its end, so that the client sees the answer
     monkeypatch.setattr(requests, "PATIENCE", 2)
-    with suppress(httpx.TransportError):  # the server may hang up while the client is still sending
+    with suppress(httpx.TransportError):  # the server may close the connection while the client is still sending
         assert live.client.post("/api/fit", content=chunks(), headers=kind).status_code == 413
 
 
-def test_what_is_not_there(live: Live) -> None:
+def test_unknown_addresses(live: Live) -> None:
     job = live.start(n=1, steps=1)
     live.end(job)
     for path in ("nothing", f"{job}/frames/3.png", f"{job}/frames/-1.png", f"{job}/images/1.png", f"{job}/all.zip"):
@@ -247,17 +249,17 @@ def test_what_is_not_there(live: Live) -> None:
     assert live.client.get("/api/jobs/nothing/events").status_code == 404
 
 
-def test_wrong_methods_are_told_the_right_ones(live: Live) -> None:
+def test_wrong_methods_are_answered_with_the_right_ones(live: Live) -> None:
     answer = live.client.get("/api/sample")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert answer.json() == {"error": "use POST at this address"}
+    assert "POST" in answer.json()["error"]
     allowed = live.client.post("/api/jobs/x").headers["allow"]
     assert set(allowed.split(", ")) == {"GET", "HEAD", "DELETE"}
     for method, path in (("POST", "/api/models"), ("PUT", "/api/jobs/x"), ("DELETE", "/"), ("PATCH", "/api/fit")):
         assert live.client.request(method, path).status_code == 405
 
 
-def test_a_client_that_leaves_in_the_middle_of_its_upload_is_forgotten(live: Live) -> None:
+def test_a_client_that_disconnects_during_its_upload_does_no_harm(live: Live) -> None:
     with socket.create_connection(("127.0.0.1", live.port)) as connection:
         head = f"POST /api/fit HTTP/1.1\r\nHost: 127.0.0.1:{live.port}\r\nContent-Length: 1000\r\n"
         connection.sendall(f"{head}Content-Type: multipart/form-data; boundary=x\r\n\r\n--x".encode())

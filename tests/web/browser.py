@@ -1,5 +1,5 @@
-"""A real browser for the tests of the web page, skipped where there is none, and a server with tiny models."""
-# ruff: noqa: ANN401 (where playwright is missing, so are its types)
+"""A real browser for the tests of the web page, which are skipped without one, and a server with tiny models."""
+# ruff: noqa: ANN401 (without playwright its types are missing too)
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scorefield.models import pretrained as shipped
-from scorefield.models.checkpoint import save_model
 from scorefield.images import grid, save_png
-from scorefield.models.recipes import Recipe, network_of
+from scorefield.models import pretrained
+from scorefield.models.build import build_network, build_schedule
+from scorefield.models.model import save_model
+from scorefield.models.recipes import Recipe
+from scorefield.training.losses import columns
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
 pytest.importorskip("starlette", reason="needs the web extra (pip install 'scorefield[web]')")
@@ -30,33 +32,33 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 if CHROMIUM is None:
     pytest.skip("needs Chromium (apt-get install chromium)", allow_module_level=True)
 
-from scorefield.web.server import Server, application, bound  # noqa: E402
+from scorefield.web.server import Server, listen, make_application  # noqa: E402
 
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 ARGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 RECIPE = Recipe(width=2, levels=3, sigma_max=0.5, step_size=2e-5, sample_steps=8, steps=200, previews=5)
 SIZE = 12
 LARGE = (40, 30)
-"""Width and height of another model's images: too many pixels for each to be large."""
+"""Width and height of another model's images, whose pixels are small on the screen."""
 RUN = "first"
 GREY = 100
-"""Of all images that it has drawn at its last step."""
+"""The grey value of all samples of that run's last step."""
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with a tiny model and a run folder, in a thread."""
     folder = tmp_path_factory.mktemp("served")
-    weights = network_of(RECIPE, channels=1).state_dict()
-    for path in ("box/mnist-small.safetensors", f"{RUN}/checkpoints/model-00000100.safetensors"):
-        save_model(folder / path, weights, None, recipe=RECIPE, shape=(1, SIZE, SIZE), step=100, facts={"data": "x"})
+    weights = build_network(RECIPE, channels=1).state_dict()
+    for path in ("pretrained/mnist-small.safetensors", f"{RUN}/checkpoints/model-00000100.safetensors"):
+        save_model(folder / path, weights, None, recipe=RECIPE, shape=(1, SIZE, SIZE), step=100, metadata={"data": "x"})
     large = folder / "large.safetensors"
-    save_model(large, weights, None, recipe=RECIPE, shape=(1, *LARGE[::-1]), step=100, facts={"data": "x"})
+    save_model(large, weights, None, recipe=RECIPE, shape=(1, *LARGE[::-1]), step=100, metadata={"data": "x"})
     write_run(folder / RUN)
-    with pytest.MonkeyPatch.context() as patch, bound("127.0.0.1", 0) as listening:
-        patch.setattr(shipped, "FOLDERS", [folder / "box"])
+    with pytest.MonkeyPatch.context() as patch, listen("127.0.0.1", 0) as listening:
+        patch.setattr(pretrained, "FOLDERS", [folder / "pretrained"])
         port = listening.getsockname()[1]
-        server = Server(application([str(folder / RUN), str(large)], port=port, device="cpu"))
+        server = Server(make_application([str(folder / RUN), str(large)], port=port, device="cpu"))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         while not server.started:
@@ -68,9 +70,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def write_run(folder: Path) -> None:
-    """A run that has come half the way."""
+    """A run that stopped half way."""
     (folder / "recipe.json").write_text(json.dumps(asdict(RECIPE)))
-    names = ["step", "loss", *(f"loss_{k}" for k in (1, 2, 3)), "learning_rate", "images_per_second", "seconds"]
+    names = ["step", *columns("loss", build_schedule(RECIPE).tolist()), "learning_rate", "images_per_second", "seconds"]
     with (folder / "log.csv").open("w", newline="") as file:
         rows = [[k, 3 / k, 4 / k, 3 / k, 2 / k, 1e-3, 500, k] for k in range(10, 110, 10)]
         csv.writer(file).writerows([names, *rows])
@@ -90,18 +92,18 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, address: str) -> Iterator[Any]:
-    """A page that asks no other host for anything, and has no complaints."""
+    """A page that must not contact another host, nor log an error or a warning."""
     context = browser.new_context(viewport={"width": 1100, "height": 760}, accept_downloads=True)
     page = context.new_page()
     page.set_default_timeout(60_000)
-    complaints: list[str] = []
-    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda asked: None if own(asked.url, address) else complaints.append(asked.url))
-    page.expected = []  # what may be complained of
+    problems: list[str] = []
+    page.on("console", lambda line: problems.append(line.text) if line.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: None if own(request.url, address) else problems.append(request.url))
+    page.expected = []  # patterns of problems that a test expects
     yield page
     context.close()
-    assert [each for each in complaints if not any(re.search(known, each) for known in page.expected)] == []
+    assert [each for each in problems if not any(re.search(known, each) for known in page.expected)] == []
 
 
 def own(url: str, address: str) -> bool:
@@ -114,7 +116,7 @@ def draw(page: Any, tab: str = "sample") -> None:
 
 
 def until(page: Any, expression: str) -> None:
-    """Wait until it is true. (Playwright's own wait needs eval, which the page's policy forbids.)"""
+    """Wait until the expression is true. (Playwright's own wait needs eval, which the page's policy forbids.)"""
     for _ in range(1200):
         if page.evaluate(expression):
             return
@@ -123,7 +125,7 @@ def until(page: Any, expression: str) -> None:
 
 
 def pixels(page: Any, selector: str) -> str:
-    """All that a canvas shows, as text."""
+    """The content of a canvas as text."""
     return page.eval_on_selector(selector, "canvas => canvas.toDataURL()")
 
 

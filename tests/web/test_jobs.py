@@ -1,4 +1,4 @@
-"""The web server's jobs: their queue, who listens to them, and when they are forgotten."""
+"""The web server's jobs: their queue, cancelling, and when they are deleted."""
 
 from __future__ import annotations
 
@@ -11,33 +11,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from web_live import (
-    SHAPE,
-    Live,
-    client_of,
-    events_in,
-    few,
-    wait_for,
-)
-from web_live import folder as folder
-from web_live import live as live
 
-from scorefield.models.checkpoint import load
-from scorefield.models.generate import drawn
 from scorefield.web import events
 from scorefield.web.jobs import Job
+from web.live_server import Live, client_of, events_in, low_limits, sample_states, wait_for
+from web.live_server import folder as folder
+from web.live_server import live as live
 
 
 def samples(seed: int, n: int, steps: int) -> np.ndarray:
-    model = load("tiny")
-    settings: dict[str, Any] = {"step_size": 1e-5, "steps": steps, "batch_size": 64}
-    return drawn(model.score, model.sigmas, SHAPE, range(n), seed=seed, **settings)[:, -1]
+    return sample_states("tiny", n, seed=seed, steps=steps)[-1]
 
 
 # ---------------------------------------------------------------- the queue
 
 
-def test_jobs_wait_in_order_and_their_places_can_be_seen(live: Live) -> None:
+def test_jobs_wait_in_order_and_know_their_position(live: Live) -> None:
     with live.busy() as running:
         answers = [live.post("sample", model="tiny", n=1, steps=1) for _ in range(4)]
         assert [answer.json()["position"] for answer in answers] == [1, 2, 3, 4]
@@ -46,8 +35,8 @@ def test_jobs_wait_in_order_and_their_places_can_be_seen(live: Live) -> None:
         full = live.post("sample", model="tiny", n=1, steps=1)
         assert full.status_code == 503
         assert 1 <= int(full.headers["retry-after"]) <= 30
-        assert "4 jobs are waiting already" in full.json()["error"]
-        assert live.post("field", points=2).status_code == 200  # at once, whatever waits
+        assert "4 jobs" in full.json()["error"]
+        assert live.post("field", points=2).status_code == 200  # answered at once
         cancelled = live.client.delete(f"/api/jobs/{jobs[1]}").json()
         assert cancelled["state"] == "cancelled"
         assert [live.status(job)["position"] for job in (jobs[0], *jobs[2:])] == [1, 2, 3]
@@ -57,7 +46,7 @@ def test_jobs_wait_in_order_and_their_places_can_be_seen(live: Live) -> None:
     assert [live.end(job)["state"] for job in jobs] == ["done", "cancelled", "done", "done"]
 
 
-def test_twenty_clients_at_once_are_all_served_and_none_gets_anothers_images(live: Live) -> None:
+def test_twenty_clients_at_once_each_get_their_own_images(live: Live) -> None:
     full = 0
 
     def ask(seed: int) -> np.ndarray:
@@ -104,13 +93,13 @@ def test_a_job_is_cancelled_between_two_steps(live: Live) -> None:
     assert live.end(live.start(n=1, steps=1))["state"] == "done"  # the worker is free again
     after = live.status(job)
     assert status["step"] <= after["step"] < 400
-    assert live.array(job).shape == (2, 12, 10, 1)  # what there was remains
+    assert live.array(job).shape == (2, 12, 10, 1)  # its results so far are kept
     assert live.client.delete(f"/api/jobs/{job}").json() == after
 
 
 @contextmanager
 def listening(live: Live, job: Job) -> Iterator[None]:
-    """Inside, somebody listens to the job."""
+    """Inside, a client listens to the job's events."""
     with live.client.stream("GET", f"/api/jobs/{job.id}/events") as stream:
         events = events_in(stream)
         next(events)
@@ -118,7 +107,7 @@ def listening(live: Live, job: Job) -> Iterator[None]:
         assert next(events)
 
 
-def test_a_closed_page_cancels_its_job(live: Live) -> None:
+def test_a_job_is_cancelled_when_its_listener_disconnects(live: Live) -> None:
     with live.busy() as job:
         with listening(live, job):
             assert job.listeners == 1
@@ -126,33 +115,33 @@ def test_a_closed_page_cancels_its_job(live: Live) -> None:
         assert job.state == "cancelled"
 
 
-def test_a_job_goes_on_while_anyone_listens_or_comes_back(live: Live) -> None:
+def test_a_job_goes_on_while_a_listener_stays_or_comes_back(live: Live) -> None:
     with live.busy() as job:
         with listening(live, job):
             with listening(live, job):
                 assert job.listeners == 2
-            time.sleep(0.5)  # longer than the grace
+            time.sleep(0.5)  # longer than the grace period
             assert not job.ended
         with listening(live, job):
             time.sleep(0.5)
             assert not job.ended
 
 
-def test_a_job_that_nobody_listens_to_runs_on(live: Live) -> None:
+def test_a_job_that_never_had_a_listener_goes_on(live: Live) -> None:
     with live.busy() as job:
         time.sleep(0.5)
         assert not job.ended
 
 
-def test_looking_at_a_stream_is_not_listening(live: Live) -> None:
+def test_a_head_request_for_events_does_not_count_as_a_listener(live: Live) -> None:
     with live.busy() as job:
         answer = live.client.head(f"/api/jobs/{job.id}/events")
         assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
-        time.sleep(0.5)  # longer than the grace
+        time.sleep(0.5)  # longer than the grace period
         assert not job.ended
 
 
-def test_a_stream_with_nothing_to_tell_shows_that_it_lives(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_stream_sends_comments(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT", 0.1)
     with live.busy():
         job = live.start(n=1, steps=1)
@@ -161,11 +150,11 @@ def test_a_stream_with_nothing_to_tell_shows_that_it_lives(live: Live, monkeypat
             assert [next(line for line in lines if line.startswith(":")) for _ in range(2)] == [": waiting"] * 2
 
 
-# ---------------------------------------------------------------- forgetting
+# ---------------------------------------------------------------- deleting
 
 
-def test_old_jobs_are_forgotten(folder: Path) -> None:
-    live = Live(limits=few(jobs=2))
+def test_only_the_newest_jobs_are_kept(folder: Path) -> None:
+    live = Live(limits=low_limits(jobs=2))
     try:
         jobs = [live.start("playground", n=2, steps=2, levels=2, seed=seed) for seed in range(4)]
         wait_for(lambda: live.client.get(f"/api/jobs/{jobs[1]}").status_code == 404)
@@ -176,8 +165,8 @@ def test_old_jobs_are_forgotten(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"job_seconds": 0.3}, {"job_bytes": 100}])
-def test_jobs_are_forgotten_by_age_and_by_size(folder: Path, changes: dict[str, Any]) -> None:
-    live = Live(limits=few(**changes))
+def test_jobs_are_deleted_by_age_and_by_size(folder: Path, changes: dict[str, Any]) -> None:
+    live = Live(limits=low_limits(**changes))
     try:
         job = live.start("playground", n=20, steps=2, levels=2)
         live.events(job)
@@ -187,10 +176,10 @@ def test_jobs_are_forgotten_by_age_and_by_size(folder: Path, changes: dict[str, 
         live.stop()
 
 
-def test_a_server_that_nobody_asks_forgets_too(folder: Path) -> None:
-    live = Live(limits=few(job_seconds=0.3, idle_seconds=0.1))
+def test_an_idle_server_deletes_old_jobs_too(folder: Path) -> None:
+    live = Live(limits=low_limits(job_seconds=0.3, idle_seconds=0.1))
     try:
-        job = live.served.worker.find(live.start("playground", n=2, steps=2, levels=2))
+        job = live.worker.find(live.start("playground", n=2, steps=2, levels=2))
         assert job is not None
         wait_for(lambda: job.ended)
         wait_for(lambda: not live.worker._jobs)

@@ -1,4 +1,4 @@
-"""The web page's API: what it makes."""
+"""The API for samples and completions."""
 
 from __future__ import annotations
 
@@ -6,45 +6,34 @@ import io
 import math
 import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from web_live import RECIPE, SHAPE, Live, inpaint, opened, picture, tiny_server
+from torch import Tensor
 
-from scorefield.models.checkpoint import load
+from scorefield import samplers
 from scorefield.cli import main
 from scorefield.data import pictures
-from scorefield.paper.demo import DIGIT
-from scorefield.models.generate import drawn, kept_steps
-from scorefield.images import grid, to_bytes
-from scorefield.noise import SampleNoise, sample_seeds
+from scorefield.images import grid
+from scorefield.models.model import kept_steps, load
+from scorefield.noise import SampleNoise
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
-from scorefield.web.models import Card
-from scorefield.web.sampling import Settings, frames_for
+from scorefield.web.models import EXAMPLES
+from scorefield.web.sampling import SampleRequest, frame_count
+from web.live_server import RECIPE, SHAPE, Live, inpaint, opened, picture, sample_states, tiny_server
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     with tiny_server(tmp_path_factory.mktemp("models")) as server:
         yield server
-
-
-# ---------------------------------------------------------------- the page
-
-
-def test_the_pages_files(live: Live) -> None:
-    page = live.client.get("/")
-    assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert "<html" in page.text
-    assert live.client.get("/static/style.css").headers["content-type"] == "text/css; charset=utf-8"
-    assert "<html" in live.client.get("/api").text
-    assert live.client.get("/static/nothing.js").status_code == 404
 
 
 # ---------------------------------------------------------------- samples
@@ -55,30 +44,11 @@ def test_samples_are_those_of_the_command_line(live: Live, denoise: bool, tmp_pa
     job = live.start(n=3, seed=5, steps=2, denoise=denoise)
     status = live.end(job)
     assert status["state"] == "done"
-    assert status["settings"] == {
-        "model": "tiny",
-        "n": 3,
-        "seed": 5,
-        "steps": 2,
-        "step_size": 1e-5,
-        "denoise": denoise,
-    }
-    model = load("tiny")
-    made = drawn(
-        model.score,
-        model.sigmas,
-        SHAPE,
-        range(3),
-        seed=5,
-        step_size=1e-5,
-        steps=2,
-        batch_size=64,
-        denoise=denoise,
-        frames=99,
-    )
-    assert np.array_equal(live.array(job), made[:, -1])
-    start = to_bytes(SampleNoise(sample_seeds(5, range(3))).rand_like(torch.empty(3, *SHAPE)))
-    frames = [start, *(made[:, k] for k in range(made.shape[1]))]
+    sampler = samplers.changed(load("tiny").sampler, {"steps": 2, "denoise": denoise})
+    chosen = {"model": "tiny", "n": 3, "seed": 5, "steps": 2, "step_size": 1e-5, "denoise": denoise}
+    assert status["settings"] == chosen | {"sampler": samplers.to_dict(sampler)}
+    frames = sample_states("tiny", 3, seed=5, steps=2, denoise=denoise)
+    assert np.array_equal(live.array(job), frames[-1])
     assert status["frames"] == len(frames) == 5 + denoise
     assert status["columns"] == 2
     for k, frame in enumerate(frames):
@@ -86,7 +56,7 @@ def test_samples_are_those_of_the_command_line(live: Live, denoise: bool, tmp_pa
         assert np.array_equal(sheet, grid(frame, columns=2, gap=0)[..., 0])
     for k in range(3):
         image = opened(live.client.get(f"/api/jobs/{job}/images/{k}.png").content)
-        assert np.array_equal(image, made[k, -1, ..., 0])
+        assert np.array_equal(image, frames[-1][k, ..., 0])
     command = shlex.split(status["command"])
     main([*command[1:-1], str(tmp_path / "samples.png"), "--device", "cpu"])
     assert (tmp_path / "samples.png").read_bytes() == live.client.get(f"/api/jobs/{job}/grid.png").content
@@ -94,12 +64,12 @@ def test_samples_are_those_of_the_command_line(live: Live, denoise: bool, tmp_pa
         assert film.n_frames == len(frames)
 
 
-def test_events_tell_of_every_step_of_the_way(live: Live) -> None:
+def test_events_report_every_step(live: Live) -> None:
     job = live.start(n=1, steps=2, denoise=True)
     found = live.events(job)
     frames = [values for name, values in found if name == "frame"]
     states = [values for name, values in found if name == "status"]
-    sigmas = load("tiny").sigmas.tolist()
+    sigmas = load("tiny").sigmas
     assert [frame["frame"] for frame in frames] == list(range(6))
     assert [frame["step"] for frame in frames] == list(range(6))
     assert [frame["level"] for frame in frames] == [1, 1, 1, 2, 2, 2]
@@ -107,7 +77,7 @@ def test_events_tell_of_every_step_of_the_way(live: Live) -> None:
     assert all(live.client.get(frame["image"]).headers["content-type"] == "image/png" for frame in frames)
     assert [states[-1][key] for key in ("state", "step", "total", "seconds_left")] == ["done", 5, 5, 0.0]
     assert found == [*found[:-1], ("status", live.status(job))]
-    assert live.events(job)[-1] == found[-1]  # who comes late hears all of it
+    assert live.events(job)[-1] == found[-1]  # a late listener gets all events
 
 
 def test_frames_are_few_and_evenly_spaced() -> None:
@@ -118,29 +88,61 @@ def test_frames_are_few_and_evenly_spaced() -> None:
 
 
 def test_defaults_are_the_models_own(live: Live) -> None:
-    job = live.start(n=None)
-    assert live.end(job)["settings"] == {
-        "model": "tiny",
-        "n": 16,
-        "seed": 0,
-        "steps": RECIPE.sample_steps,
-        "step_size": RECIPE.step_size,
-        "denoise": False,
-    }
+    settings = live.end(live.start(n=None))["settings"]
+    assert (settings["n"], settings["seed"]) == (16, 0)
+    assert settings["sampler"] == samplers.to_dict(load("tiny").sampler)
+    assert settings["steps"] == RECIPE.sample_steps
+    assert settings["step_size"] == RECIPE.step_size
+    assert settings["denoise"] is False
+
+
+def test_a_registered_sampler_is_chosen_by_name_with_its_own_settings(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(frozen=True)
+    class Still:
+        """A sampler that stays where it starts."""
+
+        name: ClassVar[str] = "still"
+        sigmas: tuple[float, ...]
+        repeats: int = samplers.option(1, "Number of states after the first.")
+
+        @property
+        def updates(self) -> int:
+            return self.repeats
+
+        calls = updates
+
+        def start(self, noise: SampleNoise, shape: tuple[int, ...]) -> Tensor:
+            return noise.rand(shape)
+
+        def __call__(self, score: object, x: Tensor, **options: object) -> Iterator[samplers.State]:
+            for step in range(self.repeats + 1):
+                yield samplers.State(x, torch.tensor(self.sigmas[step]), step)
+
+    monkeypatch.setitem(samplers.SAMPLERS, "still", Still)
+    job = live.start(n=2, seed=3, sampler="still", repeats=1)
+    status = live.end(job)
+    assert (status["state"], status["step"], status["level"]) == ("done", 1, 2)
+    assert status["settings"]["sampler"] == {"name": "still", "sigmas": list(load("tiny").sigmas), "repeats": 1}
+    assert "--sampler still --repeats 1" in status["command"]
+    assert np.array_equal(live.array(job), sample_states("tiny", 2, seed=3, steps=1)[0])
+    for wrong in ({"sampler": "still", "steps": 2}, {"repeats": 2}, {"sampler": "still", "repeats": 201}):
+        assert live.post("sample", model="tiny", **wrong).status_code == 400
 
 
 @pytest.mark.filterwarnings("ignore:step_size")
-def test_a_step_size_that_diverges_is_the_jobs_failure_and_not_the_servers(live: Live) -> None:
+def test_a_step_size_that_diverges_makes_the_job_fail_and_the_server_goes_on(live: Live) -> None:
     status = live.end(live.start(n=1, steps=2, step_size=1e300))
     assert status["state"] == "failed"
-    assert "diverged at level 1 of 2" in status["error"]
+    assert "diverged" in status["error"]
     assert live.end(live.start(n=1, steps=1))["state"] == "done"
 
 
 @pytest.mark.parametrize("kind", ["sample", "inpaint"])
-def test_a_step_size_that_is_too_large_is_told(live: Live, kind: str) -> None:
-    """From 4σ² on, σ the last level's, 0.01."""
-    for step_size, words in ((3.9e-4, None), (4.1e-4, "step_size 0.00041 is not below 4σ² = 0.0004")):
+def test_a_step_size_that_is_too_large_brings_a_warning(live: Live, kind: str) -> None:
+    """The limit is 4σ² of the last noise level, 0.01."""
+    for step_size, warned in ((3.9e-4, False), (4.1e-4, True)):
         settings: dict[str, Any] = {"n": 1, "steps": 1, "step_size": step_size}
         job = (
             live.start(**settings)
@@ -148,29 +150,29 @@ def test_a_step_size_that_is_too_large_is_told(live: Live, kind: str) -> None:
             else inpaint(live, example="9", mask="left", **settings).json()["job"]
         )
         warning = live.end(job)["warning"]
-        assert (warning and warning.partition(":")[0]) == words
+        assert (warning is not None) == warned
+        assert not warned or ("0.00041" in warning and "4σ² = 0.0004" in warning)
 
 
-def test_of_large_images_fewer_frames_are_kept() -> None:
-    card = cast(Card, SimpleNamespace(shape=(3, 100, 100)))
-    settings = Settings(n=10, seed=0, steps=5, step_size=1e-5, denoise=False)
-    kept = [frames_for(card, settings, Limits(job_bytes=size)) for size in (10**9, 6_000_000, 100)]
-    assert kept == [60, 10, 2]  # of 300,000 bytes each, in half of the room
+def test_fewer_frames_of_large_images_are_kept() -> None:
+    request = cast(SampleRequest, SimpleNamespace(card=SimpleNamespace(shape=(3, 100, 100)), n=10))
+    kept = [frame_count(request, Limits(job_bytes=size)) for size in (10**9, 6_000_000, 100)]
+    assert kept == [60, 10, 2]  # 300,000 bytes each, in half of the limit
 
 
 def test_an_error_in_a_job_leaves_the_worker_alive(live: Live) -> None:
-    def work() -> Iterator[Update]:
+    def run() -> Iterator[Update]:
         yield Update(1, 1.0, 1)
         raise KeyError
 
-    job = Job("sample", work, 2, {"n": 1})
+    job = Job("sample", run, 2, {"n": 1})
     live.worker.submit(job)
     status = live.end(job.id)
     assert (status["state"], status["error"]) == ("failed", "KeyError")
     assert live.end(live.start(n=1, steps=1))["state"] == "done"
 
 
-def test_sheets_are_near_to_a_square(live: Live) -> None:
+def test_frames_are_nearly_square(live: Live) -> None:
     for n in (1, 2, 5):
         job = live.start(n=n, steps=1)
         assert live.end(job)["columns"] == math.ceil(math.sqrt(n))
@@ -187,7 +189,7 @@ def test_completions_keep_what_is_known_and_are_those_of_the_command_line(
     status = live.end(answer.json()["job"])
     assert (status["state"], status["kind"]) == ("done", "inpaint")
     fit = pictures.Fit(size=SHAPE[1:])
-    original = pictures.fitted(pictures.open_image(DIGIT), "9", fit)
+    original = pictures.fitted(pictures.open_image(EXAMPLES["9"]), "9", fit)
     known = np.zeros((12, 10), bool)
     if mask == "right":
         known[:, :5] = True
@@ -195,10 +197,10 @@ def test_completions_keep_what_is_known_and_are_those_of_the_command_line(
         known = (torch.rand(12, 10, generator=torch.Generator().manual_seed(3)) < 0.5).numpy()
     images = live.array(status["job"])
     assert images.shape == (2, 12, 10, 1)
-    assert (images[:, known] == original[known]).all()  # exactly: the last step takes no noise
+    assert (images[:, known] == original[known]).all()  # exactly: the last step adds no noise
     assert (images[:, ~known] != original[~known]).mean() > 0.5
     monkeypatch.chdir(tmp_path)
-    Path("9.png").write_bytes(DIGIT.read_bytes())
+    Path("9.png").write_bytes(EXAMPLES["9"].read_bytes())
     main([*shlex.split(status["command"])[1:], "--device", "cpu"])
     assert Path("inpainted.png").read_bytes() == live.client.get(f"/api/jobs/{status['job']}/grid.png").content
 
@@ -229,9 +231,9 @@ def test_an_image_is_fitted_as_training_images_are(live: Live, kind: str, tmp_pa
     assert np.array_equal(opened(answer.content), pictures.fitted(image, "", pictures.Fit(size=(8, 8))))
 
 
-def test_an_image_is_turned_as_its_exif_says(live: Live) -> None:
+def test_an_image_is_rotated_as_its_exif_says(live: Live) -> None:
     turn = Image.Exif()
-    turn[0x0112] = 6  # to be turned by 90° to the right
+    turn[0x0112] = 6  # rotate by 90° to the right
     upright = picture((30, 40), "PNG")
     with Image.open(io.BytesIO(upright)) as image:
         file = io.BytesIO()
@@ -243,7 +245,7 @@ def test_an_image_is_turned_as_its_exif_says(live: Live) -> None:
     assert one == two
 
 
-def test_the_animation_of_completions_shows_what_was_given(live: Live) -> None:
+def test_the_animation_of_completions_shows_the_known_part(live: Live) -> None:
     job = inpaint(live, example="9", mask="left", n=3, steps=2).json()["job"]
     live.end(job)
     with Image.open(io.BytesIO(live.client.get(f"/api/jobs/{job}/annealing.gif").content)) as film:

@@ -1,4 +1,4 @@
-"""A server for the tests of the web page, in a thread, with tiny models."""
+"""A server in a thread, with tiny models, for the tests of the API."""
 
 from __future__ import annotations
 
@@ -17,27 +17,48 @@ import pytest
 import torch
 from PIL import Image
 
-from scorefield.models import pretrained as shipped
-from scorefield.models.checkpoint import save_model
 from scorefield.distributed import Group
-from scorefield.models.recipes import Recipe, network_of
+from scorefield.images import to_bytes
+from scorefield.models import pretrained
+from scorefield.models.build import build_network
+from scorefield.models.model import load, save_model
+from scorefield.models.recipes import Recipe
+from scorefield.noise import SampleNoise, sample_seeds
+from scorefield.samplers import annealed_langevin
 from scorefield.training import train
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
-from scorefield.web.server import Server, application, bound
+from scorefield.web.server import Server, listen, make_application
 
 RECIPE = Recipe(width=2, levels=2, step_size=1e-5, sample_steps=3, data="/home/somebody/dots")
 SHAPE = (1, 12, 10)
-PATIENCE = 60.0
-"""Seconds until a test gives up."""
+TIMEOUT = 60.0
+"""Seconds after which a test fails."""
 
 
 def tiny_model(path: Path, *, seed: int = 0, shape: tuple[int, int, int] = SHAPE) -> Path:
     """A model file with untrained weights."""
-    network = network_of(Recipe(width=2, levels=2, seed=seed), channels=shape[0])
-    facts = {"data": "/home/somebody/dots"}
-    save_model(path, network.state_dict(), None, recipe=RECIPE, shape=shape, step=1234, facts=facts)
+    network = build_network(Recipe(width=2, levels=2, seed=seed), channels=shape[0])
+    metadata = {"data": "/home/somebody/dots"}
+    save_model(path, network.state_dict(), None, recipe=RECIPE, shape=shape, step=1234, metadata=metadata)
     return path
+
+
+def sample_states(
+    model: str | Path, n: int, *, steps: int, step_size: float = 1e-5, seed: int = 0, denoise: bool = False
+) -> list[np.ndarray]:
+    """The samples' bytes at every step from 0 on, by the sampler's function alone."""
+    loaded, noise = load(model), SampleNoise(sample_seeds(seed, range(n)))
+    states = annealed_langevin(
+        loaded.score,
+        noise.rand(loaded.shape),
+        loaded.sigmas,
+        step_size=step_size,
+        steps=steps,
+        denoise=denoise,
+        randn_like=noise.randn_like,
+    )
+    return [to_bytes(state.x) for state in states]
 
 
 def tiny_run(folder: Path) -> Path:
@@ -64,20 +85,20 @@ def tiny_run(folder: Path) -> Path:
 
 
 def client_of(address: str) -> httpx.Client:
-    """Without the certificates, which take longer to read than a test takes."""
-    return httpx.Client(base_url=address, timeout=PATIENCE, trust_env=False, verify=False)
+    """A client without certificates, which take longer to read than a test takes."""
+    return httpx.Client(base_url=address, timeout=TIMEOUT, trust_env=False, verify=False)
 
 
 class Live:
     """A running server and a client of it."""
 
     def __init__(self, *given: str, **options: Any) -> None:  # noqa: ANN401
-        listening = bound("127.0.0.1", 0)
+        listening = listen("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
-        self.served = application(given, port=self.port, device="cpu", **options)
-        self.worker = self.served.worker
-        self.server = Server(self.served)
+        application = make_application(given, port=self.port, device="cpu", **options)
+        self.worker = application.worker
+        self.server = Server(application)
         self._thread = threading.Thread(target=lambda: self.server.run(sockets=[listening]))
         self._thread.start()
         wait_for(lambda: self.server.started)
@@ -86,14 +107,14 @@ class Live:
     def stop(self) -> None:
         self.client.close()
         self.server.should_exit = True
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT)
         assert not self._thread.is_alive()
 
     def post(self, path: str, **values: object) -> httpx.Response:
         return self.client.post(f"/api/{path}", json=values)
 
     def start(self, path: str = "sample", **values: object) -> str:
-        """The name of a new job."""
+        """Start a job; returns its name."""
         answer = self.post(path, **({"model": "tiny"} if path == "sample" else {}), **values)
         assert answer.status_code == 202, answer.text
         return answer.json()["job"]
@@ -119,16 +140,16 @@ class Live:
 
     @contextmanager
     def busy(self) -> Iterator[Job]:
-        """Inside, the worker is at work that goes on until it is cancelled."""
+        """Inside, the worker runs a job that goes on until it is cancelled."""
 
-        def work() -> Iterator[Update]:
+        def run() -> Iterator[Update]:
             step = 0
             while True:
                 step += 1
                 yield Update(step, 1.0, 1)
                 time.sleep(0.005)
 
-        job = Job("sample", work, 10**6, {"n": 1})
+        job = Job("sample", run, 10**6, {"n": 1})
         self.worker.submit(job)
         wait_for(lambda: job.state == "running")
         yield job
@@ -145,25 +166,25 @@ def events_in(answer: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "this never became true"
         time.sleep(0.02)
 
 
-def few(**changes: Any) -> Limits:  # noqa: ANN401
+def low_limits(**changes: Any) -> Limits:  # noqa: ANN401
     """Limits that a test can reach."""
     return Limits(**{"grace_seconds": 0.3, **changes})
 
 
 @contextmanager
 def tiny_server(folder: Path) -> Iterator[Live]:
-    """A server whose shipped model is tiny, with another one of three channels, and low limits on what is sent."""
-    tiny_model(folder / "box" / "tiny.safetensors")
+    """A server with a tiny pretrained model, another model with three channels, and low limits on uploads."""
+    tiny_model(folder / "pretrained" / "tiny.safetensors")
     coloured = tiny_model(folder / "coloured.safetensors", shape=(3, 8, 8))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shipped, "FOLDERS", [folder / "box"])
-        live = Live(str(coloured), limits=few(upload_bytes=200_000, json_bytes=5_000))
+        patch.setattr(pretrained, "FOLDERS", [folder / "pretrained"])
+        live = Live(str(coloured), limits=low_limits(upload_bytes=200_000, json_bytes=5_000))
         yield live
         live.stop()
 
@@ -190,21 +211,24 @@ def inpaint(live: Live, files: dict[str, bytes] | None = None, **fields: object)
 
 @contextmanager
 def work_folder(place: Path) -> Iterator[Path]:
-    """A folder with a run and a model file of the same name; tiny is the shipped model."""
-    tiny_model(place / "box" / "tiny.safetensors")
+    """A folder with a run and a model file of the same name; tiny is the pretrained model."""
+    tiny_model(place / "pretrained" / "tiny.safetensors")
     tiny_run(place / "runs" / "my run")
     tiny_model(place / "my run.safetensors", seed=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shipped, "FOLDERS", [place / "box"])
+        patch.setattr(pretrained, "FOLDERS", [place / "pretrained"])
         yield place
 
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Live]:
     """A server for that run and that model."""
-    server = Live(str(folder / "runs" / "my run"), str(folder / "my run.safetensors"), limits=few(queue=4, jobs=30))
-    yield server
-    server.stop()
+    limits = low_limits(queue=4, jobs=30)
+    server = Live(str(folder / "runs" / "my run"), str(folder / "my run.safetensors"), limits=limits)
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,382 @@
+"""The web page in a real browser: painting a hole, zooming in, and completing the image."""
+# ruff: noqa: ANN401 (without playwright its types are missing too)
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from web.browser import LARGE, SIZE, downloaded, draw, picture, pixels, until
+from web.browser import address as address
+from web.browser import browser as browser
+from web.browser import page as page
+
+WIDTH, HEIGHT = LARGE
+ZOOM_IN, ZOOM_OUT = "#inpaint [data-zoom='2']", "#inpaint [data-zoom='0.5']"
+TOUCH = """([kind, id, x, y]) => document.querySelector('.editor').dispatchEvent(new PointerEvent(kind,
+    {pointerId: id, pointerType: 'touch', clientX: x, clientY: y, button: 0, bubbles: true, cancelable: true}))"""
+
+
+def open_editor(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/inpaint")
+    until(page, "document.querySelector('#fitted').textContent.includes('as the model sees it')")
+    page.click("#inpaint [data-do=clear]")
+
+
+def sent_mask(page: Any) -> np.ndarray:
+    """Fill the hole; returns the mask that the page sent, True where hidden."""
+    masks: list[bytes] = []
+
+    def look(route: Any) -> None:
+        body = route.request.post_data_buffer
+        found = re.search(rb'name="mask"; filename="[^"]*"\r\nContent-Type: image/png\r\n\r\n(.*?)\r\n--', body, re.S)
+        assert found is not None
+        masks.append(found[1])
+        route.continue_()
+
+    page.route("**/api/inpaint", look)
+    draw(page, "inpaint")
+    (mask,) = masks
+    assert Image.open(io.BytesIO(mask)).size == (SIZE, SIZE)
+    return picture(mask) == 0
+
+
+def place(page: Any, x: float, y: float, size: tuple[int, int] = (SIZE, SIZE)) -> tuple[float, float]:
+    """The place on the screen of a place in an image of this width and height, in its pixels."""
+    page.locator("#inpaint .editor").scroll_into_view_if_needed()
+    box = page.locator("#inpaint .ground").bounding_box()
+    return box["x"] + x / size[0] * box["width"], box["y"] + y / size[1] * box["height"]
+
+
+def test_a_stroke_of_the_mouse_hides_just_the_pixels_under_the_brush(page: Any, address: str) -> None:
+    open_editor(page, address)
+    page.check("#inpaint [name=size][value='1']", force=True)
+    page.mouse.move(*place(page, 2.5, 3.5))
+    page.mouse.down()
+    page.mouse.move(*place(page, 9.5, 3.5))  # in one go: no gaps
+    page.mouse.up()
+    page.check("#inpaint [name=size][value='3']", force=True)
+    page.mouse.click(*place(page, 6.5, 8.5))
+    page.check("#inpaint [name=tool][value=erase]", force=True)
+    page.check("#inpaint [name=size][value='1']", force=True)
+    page.mouse.click(*place(page, 4.5, 3.5))
+    page.mouse.click(*place(page, 5.5, 3.5))
+    page.click("#inpaint [data-do=undo]")
+    wanted = np.zeros((SIZE, SIZE), bool)
+    wanted[3, 2:10] = True
+    wanted[7:10, 5:8] = True
+    wanted[3, 4] = False
+    assert page.text_content("#inpaint .hole-count").startswith(f"{wanted.sum()} of 144 ")
+    assert (sent_mask(page) == wanted).all()
+
+
+def test_a_hole_is_painted_with_the_keyboard_alone(page: Any, address: str) -> None:
+    open_editor(page, address)
+    page.focus("#inpaint [data-preset=random]")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "editor"
+    page.keyboard.press("1")
+    for _ in range(4):
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Space")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.down("Space")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.up("Space")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Space")
+    page.keyboard.press("Control+z")
+    wanted = np.zeros((SIZE, SIZE), bool)
+    wanted[4:7, 2] = True
+    page.focus("#inpaint .primary")
+    assert (sent_mask(page) == wanted).all()
+
+
+def test_ready_made_holes_are_those_of_the_command_line(page: Any, address: str) -> None:
+    open_editor(page, address)
+    page.fill("#inpaint [name=n]", "2")
+    for words, name in (("Centre", "center"), ("Bottom", "bottom")):
+        page.click(f"#inpaint .tools button:has-text('{words}')")
+        draw(page, "inpaint")
+        assert f"--mask {name} -n 2" in page.text_content("#inpaint .command code")
+        page.eval_on_selector("#inpaint .after", "after => { after.hidden = true }")
+    page.click("#inpaint [data-do=invert]")
+    draw(page, "inpaint")
+    assert "--mask top" in page.text_content("#inpaint .command code")
+
+
+def test_a_file_is_completed_and_its_known_part_stays(page: Any, address: str, tmp_path: Path) -> None:
+    open_editor(page, address)
+    page.click("#inpaint .primary")
+    assert page.text_content("#inpaint .error").startswith("Nothing is hidden")
+    original = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE), np.uint8)
+    Image.fromarray(original).save(tmp_path / "mine.png")
+    page.set_input_files("#inpaint [type=file]", tmp_path / "mine.png")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('mine.png')")
+    page.fill("#inpaint [name=n]", "3")
+    page.click("#inpaint [data-preset=random]")
+    hidden = sent_mask(page)
+    assert 0.2 < hidden.mean() < 0.8
+    assert page.is_hidden("#inpaint .error")
+    assert "--image mine.png --mask mask.png" in page.text_content("#inpaint .command code")
+    assert downloaded(page, "#inpaint .downloads button:has-text('Sheet')")[0] == "completions.png"
+    saved = picture(downloaded(page, "#inpaint .downloads button:has-text('Mask')")[1])
+    assert ((saved == 0) == hidden).all()
+    box = page.locator("#inpaint canvas.sheet").bounding_box()
+    with page.expect_download() as waiting:
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert waiting.value.suggested_filename == "completion-2.png"  # three in a row
+    completion = picture(Path(waiting.value.path()).read_bytes())
+    noise = 5 * 0.01 * 255  # the last level's: five standard deviations
+    assert abs(completion[~hidden].astype(float) - original[~hidden]).max() < noise + 1
+    assert abs(completion[hidden].astype(float) - original[hidden]).max() > 50
+
+
+def test_a_file_that_is_no_image_is_reported(page: Any, address: str, tmp_path: Path) -> None:
+    page.expected = ["415"]
+    open_editor(page, address)
+    (tmp_path / "words.png").write_text("no image")
+    page.set_input_files("#inpaint [type=file]", tmp_path / "words.png")
+    page.wait_for_selector("#inpaint .image-error:not([hidden])")
+    assert page.text_content("#inpaint .image-error").startswith("words.png: ")
+    assert "no image" in page.text_content("#inpaint .image-error")
+    assert page.get_attribute("#inpaint .examples button >> nth=0", "aria-pressed") == "true"  # still in use
+
+
+def test_a_second_finger_paints_nothing(page: Any, address: str) -> None:
+    """Two fingers are no stroke, and what the first had painted is taken back."""
+    open_editor(page, address)
+    page.click("#inpaint [data-do=clear]")
+    before = page.text_content("#inpaint .hole-count")
+    page.evaluate("document.querySelector('.editor').setPointerCapture = () => {}")
+    (x, y), (u, v) = place(page, 2, 2), place(page, 9, 9)
+    down = [("pointerdown", 1, x, y), ("pointerdown", 2, u, v)]
+    moved = [("pointermove", 1, x + 9, y), ("pointermove", 2, u, v - 9)]
+    for event in (*down, *moved, ("pointerup", 2, u, v), ("pointerup", 1, x, y)):
+        page.evaluate(TOUCH, list(event))
+    assert page.text_content("#inpaint .hole-count") == before
+    for event in (("pointerdown", 3, x, y), ("pointerup", 3, x, y)):
+        page.evaluate(TOUCH, list(event))
+    assert page.text_content("#inpaint .hole-count") != before
+
+
+def test_a_hole_survives_a_reload_of_the_page(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/inpaint")
+    until(page, "document.querySelector('#inpaint .hole-count')?.textContent.startsWith('72 of')")
+    assert page.is_disabled("#inpaint [data-do=undo]")  # the first hole was not painted by the user
+    page.click("#inpaint [data-preset=center]")
+    words = page.text_content("#inpaint .hole-count")
+    page.reload()
+    until(page, f"document.querySelector('#inpaint .hole-count').textContent === {json.dumps(words)}")
+
+
+def test_a_file_dropped_elsewhere_does_not_replace_the_page(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/sample")
+    for kind in ("dragover", "drop"):
+        event = f"new DragEvent('{kind}', {{bubbles: true, cancelable: true}})"
+        assert not page.evaluate(f"document.querySelector('.top').dispatchEvent({event})")  # it was prevented
+
+
+def test_on_a_phone_the_image_with_its_hole_is_shown_above_its_completions(page: Any, address: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_editor(page, address)
+    page.click("#inpaint [data-preset=left]")
+    draw(page, "inpaint")
+    tops = [page.locator(f"#inpaint {each}").bounding_box()["y"] for each in (".primary", ".given", ".film")]
+    assert tops == sorted(tops)
+    lines = """code => [...code.children].map((word) => [word.textContent, word.getClientRects().length])"""
+    words = page.eval_on_selector("#inpaint .command code", lines)
+    assert " ".join(word for word, _ in words) == page.text_content("#inpaint .command code")
+    assert {rows for _, rows in words} == {1}  # no option is broken at its hyphen
+
+
+def test_the_image_with_its_hole_stays_with_its_completions(page: Any, address: str) -> None:
+    open_editor(page, address)
+    page.click("#inpaint [data-preset=left]")
+    assert page.is_hidden("#inpaint .given")
+    draw(page, "inpaint")
+    shown = pixels(page, "#inpaint .given canvas")
+    page.click("#inpaint [data-preset=top]")
+    assert pixels(page, "#inpaint .given canvas") == shown
+
+
+# ---------------------------------------------------------------- zoom
+
+
+def open_large(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/inpaint")
+    page.wait_for_selector("#inpaint [name=model] option", state="attached")
+    page.select_option("#inpaint [name=model]", "large")
+    until(page, f"document.querySelector('#fitted').textContent.includes('{WIDTH}\u00a0×\u00a0{HEIGHT}')")
+    page.click("#inpaint [data-do=clear]")
+    page.check("#inpaint [name=size][value='1']", force=True)
+
+
+def seen(page: Any) -> dict[str, float]:
+    """The view of the image: its width and height, how far it is scrolled, and the size of a pixel, in CSS pixels."""
+    page.wait_for_timeout(50)
+    pane = page.eval_on_selector(
+        "#inpaint .pane", "e => ({w: e.clientWidth, h: e.clientHeight, left: e.scrollLeft, top: e.scrollTop})"
+    )
+    return {**pane, "pixel": page.locator("#inpaint .ground").bounding_box()["width"] / WIDTH}
+
+
+def place_in_large(page: Any, x: float, y: float) -> tuple[float, float]:
+    return place(page, x, y, LARGE)
+
+
+def hidden_pixels(page: Any) -> list[tuple[int, int]]:
+    """Fill the hole; returns x and y of all hidden pixels."""
+    draw(page, "inpaint")
+    mask = picture(downloaded(page, "#inpaint .downloads button:has-text('Mask')")[1])
+    assert mask.shape == (HEIGHT, WIDTH)
+    return [(int(x), int(y)) for y, x in np.argwhere(mask == 0)]
+
+
+@pytest.mark.parametrize("screen", [(1400, 900), (390, 844)])
+def test_zooming_makes_pixels_large_enough_and_goes_back(page: Any, address: str, screen: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": screen[0], "height": screen[1]})
+    open_large(page, address)
+    before, whole = seen(page), pixels(page, "#inpaint .editor")
+    assert before["pixel"] < 24
+    assert page.is_disabled(ZOOM_OUT)
+    times = 0
+    while page.is_enabled(ZOOM_IN):
+        page.click(ZOOM_IN)
+        times += 1
+        now = seen(page)
+        assert now["pixel"] == pytest.approx(before["pixel"] * 2**times)
+        assert page.text_content("#inpaint .zoom output") == f"×\u2009{2**times}"
+        middle = [(now["left"] + now["w"] / 2) / now["pixel"], (now["top"] + now["h"] / 2) / now["pixel"]]
+        assert middle == pytest.approx([WIDTH / 2, HEIGHT / 2], abs=1)
+    assert 24 <= now["pixel"] < 48
+    assert page.evaluate("document.documentElement.scrollWidth") <= screen[0]
+    for _ in range(times):
+        page.click(ZOOM_OUT)
+    assert seen(page) == before
+    assert pixels(page, "#inpaint .editor") == whole
+
+
+def test_the_brush_hits_the_right_pixel_in_a_zoomed_and_scrolled_image(page: Any, address: str) -> None:
+    open_large(page, address)
+    page.click(ZOOM_IN)
+    page.mouse.move(*place_in_large(page, WIDTH / 2, HEIGHT / 2))
+    page.mouse.wheel(2000, 2000)  # to the lower right corner
+    until(page, "document.querySelector('.pane').scrollTop > 0")
+    page.mouse.click(*place_in_large(page, 38.5, 28.5))
+    page.eval_on_selector("#inpaint .pane", "pane => pane.scrollTo(0, 0)")
+    seen(page)
+    page.mouse.move(*place_in_large(page, 2.5, 3.5))
+    page.mouse.down()
+    page.mouse.move(*place_in_large(page, 5.5, 3.5))
+    page.mouse.up()
+    page.mouse.click(*place_in_large(page, 7.5, 3.5))
+    assert hidden_pixels(page) == [(2, 3), (3, 3), (4, 3), (5, 3), (7, 3), (38, 28)]
+
+
+def test_a_scrolled_image_shows_the_right_part(page: Any, address: str, tmp_path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH), np.uint8)
+    Image.fromarray(image).save(tmp_path / "mine.png")
+    open_large(page, address)
+    page.set_input_files("#inpaint [type=file]", tmp_path / "mine.png")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('mine.png')")
+    page.click(ZOOM_IN)
+    page.eval_on_selector("#inpaint .pane", "pane => pane.scrollTo(123, 77)")
+    now = seen(page)
+    page.mouse.move(0, 0)
+    shot = np.asarray(Image.open(io.BytesIO(page.locator("#inpaint .editor").screenshot())).convert("L"))
+    for x, y in ((8, 5), (12, 9)):
+        column, row = (x + 0.5) * now["pixel"] - now["left"], (y + 0.5) * now["pixel"] - now["top"]
+        assert abs(int(shot[int(row), int(column)]) - int(image[y, x])) <= 2, (x, y)
+
+
+def test_a_stroke_that_leaves_the_view_paints_only_visible_pixels(page: Any, address: str) -> None:
+    open_large(page, address)
+    page.click(ZOOM_IN)
+    now = seen(page)
+    last = int((now["left"] + now["w"]) / now["pixel"])  # the pixel at the right edge
+    assert last < WIDTH - 1
+    page.mouse.move(*place_in_large(page, last - 1.5, 15.5))
+    page.mouse.down()
+    page.mouse.move(*place_in_large(page, WIDTH + 3, 15.5))
+    page.mouse.up()
+    assert hidden_pixels(page) == [(x, 15) for x in range(last - 2, last + 1)]
+
+
+def test_the_keyboard_zooms_and_keeps_its_cursor_visible(page: Any, address: str) -> None:
+    open_large(page, address)
+    page.focus("#inpaint [data-preset=random]")
+    page.keyboard.press("Tab")
+    fitted = seen(page)["pixel"]
+    page.keyboard.press("+")
+    start = seen(page)
+    assert start["pixel"] == 2 * fitted
+    for _ in range(18):
+        page.keyboard.press("ArrowLeft")
+    for _ in range(13):
+        page.keyboard.press("ArrowUp")
+    page.keyboard.press("Space")
+    now = seen(page)
+    assert (now["left"], now["top"]) != (start["left"], start["top"])
+    assert now["left"] <= 2 * now["pixel"]
+    assert 3 * now["pixel"] <= now["left"] + now["w"]
+    assert now["top"] <= 2 * now["pixel"]
+    page.keyboard.press("-")
+    assert seen(page)["pixel"] == fitted
+    page.keyboard.press("Tab")  # past the disabled button
+    assert page.evaluate("document.activeElement.dataset.zoom") == "2"
+    page.keyboard.press("Enter")
+    assert seen(page)["pixel"] == start["pixel"]
+    assert hidden_pixels(page) == [(2, 2)]
+
+
+def test_two_fingers_move_the_image_and_paint_nothing(page: Any, address: str) -> None:
+    open_large(page, address)
+    page.click(ZOOM_IN)
+    page.evaluate("document.querySelector('.editor').setPointerCapture = () => {}")
+    nothing = page.text_content("#inpaint .hole-count")
+    before, (x, y) = seen(page), place_in_large(page, WIDTH / 2, HEIGHT / 2)
+    down = [("pointerdown", 1, x, y), ("pointerdown", 2, x + 60, y)]
+    moved = [("pointermove", k, x + 60 * (k - 1) + 25 * step, y - 10 * step) for step in (1, 2) for k in (1, 2)]
+    for event in (*down, *moved, ("pointerup", 1, x, y), ("pointerup", 2, x, y)):
+        page.evaluate(TOUCH, list(event))
+    now = seen(page)
+    assert (now["left"] - before["left"], now["top"] - before["top"]) == pytest.approx((-50, 20), abs=1)
+    assert page.text_content("#inpaint .hole-count") == nothing
+    for event in (("pointerdown", 3, x, y), ("pointerup", 3, x, y)):
+        page.evaluate(TOUCH, list(event))
+    assert page.text_content("#inpaint .hole-count").startswith("1 of 1,200 ")
+
+
+def test_large_pixels_need_no_zoom(page: Any, address: str) -> None:
+    open_large(page, address)
+    assert page.is_visible(ZOOM_IN)
+    page.click(ZOOM_IN)
+    page.select_option("#inpaint [name=model]", "mnist-small")
+    until(page, "document.querySelector('#inpaint .zoom').hidden")
+    assert page.is_hidden("#inpaint .zoom-help")
+    assert page.locator("#inpaint .editor").bounding_box() == page.locator("#inpaint .pane").bounding_box()
+
+
+def test_an_image_wider_than_the_view_scrolls_without_zoom(page: Any, address: str) -> None:
+    page.set_viewport_size({"width": 90, "height": 844})
+    open_large(page, address)
+    box = page.eval_on_selector(
+        "#inpaint .pane",
+        "e => [e.scrollWidth, e.clientWidth, e.querySelector('canvas').clientWidth, getComputedStyle(e).overflowX]",
+    )
+    assert box[0] == WIDTH > box[1] == box[2]
+    assert box[3] == "auto"
+    assert page.is_disabled(ZOOM_OUT)
+    assert page.is_visible("#inpaint .scroll-help")
+    page.eval_on_selector("#inpaint .pane", "e => e.scrollTo(1000, 0)")
+    assert seen(page)["left"] == WIDTH - box[1]
+    page.mouse.click(*place_in_large(page, WIDTH - 0.5, 2.5))
+    assert hidden_pixels(page) == [(WIDTH - 1, 2)]

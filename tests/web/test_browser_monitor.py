@@ -1,0 +1,121 @@
+"""The web page in a real browser: training runs."""
+# ruff: noqa: ANN401 (without playwright its types are missing too)
+
+from __future__ import annotations
+
+import io
+from base64 import b64decode
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from web.browser import GREY, RECIPE, RUN, SIZE, until
+from web.browser import address as address
+from web.browser import browser as browser
+from web.browser import page as page
+
+
+def test_a_run_is_shown_and_updated(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/monitor")
+    page.wait_for_selector("#monitor [data-chart=levels] path")
+    assert page.locator("[data-chart=levels] path").count() == 3
+    tiles = page.text_content("#monitor .tiles")
+    assert "100 of 200" in tiles
+    assert "stopped" in tiles
+    legend = page.locator("[data-chart=levels] .legend button").all_text_contents()
+    assert legend == ["σ 0.50.04", "σ 0.07070.03", "σ 0.010.02"]
+    page.locator("[data-chart=levels] svg").hover(position={"x": 47, "y": 100})
+    assert "at step 10" in page.text_content("[data-chart=levels] .legend")
+    assert "σ 0.50.4" in page.text_content("[data-chart=levels] .legend")
+    page.click("[data-chart=levels] .legend button >> nth=0")
+    assert page.locator("[data-chart=levels] path").count() == 2
+    assert page.text_content("#monitor .when") == "At step 100, 2 of 2"
+    page.fill("#monitor .samples input", "0")
+    page.wait_for_selector("#monitor .samples canvas[aria-label='Samples after step 50']")
+    with page.expect_response(f"**/api/runs/{RUN}", timeout=6_000):  # updated by itself
+        pass
+
+
+def test_samples_are_shown_without_the_white_between_them(page: Any, address: str) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{address}/#/monitor")
+    page.wait_for_selector("#monitor .samples canvas[aria-label='Samples after step 100']")
+    name, content = "#monitor .samples canvas", "canvas => canvas.toDataURL().split(',')[1]"
+    sheet = np.asarray(Image.open(io.BytesIO(b64decode(page.eval_on_selector(name, content)))).convert("RGBA"))
+    zoom, step = 5, SIZE + 2
+    wanted = np.zeros((2 * step - 2, 3 * step - 2, 4), np.uint8)  # five images in two rows, the rest transparent
+    for k in range(5):
+        top, left = k // 3 * step, k % 3 * step
+        wanted[top : top + SIZE, left : left + SIZE] = [GREY, GREY, GREY, 255]
+    assert (sheet == wanted.repeat(zoom, 0).repeat(zoom, 1)).all()
+    page.fill("#monitor .samples input", "0")  # a picture with another layout is shown as it is
+    page.wait_for_selector("#monitor .samples canvas[aria-label='Samples after step 50']")
+    assert page.eval_on_selector(name, "canvas => [canvas.width, canvas.height]") == [30, 30]
+
+
+def test_damaged_samples_are_reported_until_others_are_chosen(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/monitor")
+    page.route(f"**/api/runs/{RUN}/samples/50.png", lambda route: route.fulfill(body=b"no", content_type="image/png"))
+    page.wait_for_selector("#monitor .samples canvas")
+    page.fill("#monitor .samples input", "0")
+    until(page, "document.querySelector('#monitor .when').textContent === 'This picture is damaged.'")
+    with page.expect_response(f"**/api/runs/{RUN}", timeout=6_000):
+        pass
+    page.wait_for_timeout(100)
+    assert page.text_content("#monitor .when") == "This picture is damaged."
+    assert page.is_hidden("#monitor .samples canvas")
+    page.fill("#monitor .samples input", "1")
+    page.wait_for_selector("#monitor .samples canvas")
+    assert page.text_content("#monitor .when") == "At step 100, 2 of 2"
+
+
+def test_a_run_without_samples_says_why(page: Any, address: str) -> None:
+    log = {"columns": ["step", "loss", "loss@0.5", "images_per_second"], "rows": [[20, 3, 4, 15000], [40, 2, 3, 16031]]}
+    run = {"name": RUN, "step": 40, "steps": 200, "state": "stopped", "log": log, "samples": [], "seconds": 1}
+    answer = {**run, "recipe": {**asdict(RECIPE), "previews": 0}, "held_out": {}, "images_per_second": 16031}
+    page.route(f"**/api/runs/{RUN}", lambda route: route.fulfill(json=answer))
+    page.goto(f"{address}/#/monitor")
+    until(page, "document.querySelector('#monitor .when').textContent.includes('previews is 0')")
+    assert page.is_hidden("#monitor .samples input")
+    speed = page.text_content("#monitor [data-chart=speed]")  # with a comma, as in the tiles
+    assert "15,000" in speed
+    assert "16,000" in speed
+
+
+def test_without_a_run_the_page_shows_how_to_start_with_one(page: Any, address: str) -> None:
+    page.route("**/api/runs", lambda route: route.fulfill(json={"runs": []}))
+    page.goto(f"{address}/#/monitor")
+    page.wait_for_selector("#monitor .none:not([hidden])")
+    assert "scorefield serve runs/mine" in page.text_content("#monitor .none")
+
+
+def test_a_damaged_or_waiting_run_does_not_show_the_numbers_of_another(page: Any, address: str) -> None:
+    broken = {"name": "broken", "step": 0, "steps": 0, "state": "damaged", "error": "recipe.json is no JSON"}
+    later = {"name": "later", "step": 0, "steps": 0, "state": "waiting"}
+    own = {"name": RUN, "step": 100, "steps": 200, "state": "stopped"}
+    page.route("**/api/runs", lambda route: route.fulfill(json={"runs": [own, broken, later]}))
+    page.route("**/api/runs/broken", lambda route: route.fulfill(json=broken))
+    page.goto(f"{address}/#/monitor")
+    page.wait_for_selector("#monitor .charts .legend button")
+    page.check("#monitor [name=run][value=broken]", force=True)
+    until(page, "document.querySelector('#monitor .trouble').textContent.includes('recipe.json is no JSON')")
+    assert page.is_hidden("#monitor .charts")
+    page.check("#monitor [name=run][value=later]", force=True)
+    until(page, "document.querySelector('#monitor .trouble').textContent.includes('has not begun')")
+    page.check(f"#monitor [name=run][value={RUN}]", force=True)
+    until(page, "!document.querySelector('#monitor .charts').hidden")
+    assert page.is_hidden("#monitor .trouble")
+
+
+def test_a_single_measurement_is_drawn_as_a_point(page: Any, address: str) -> None:
+    log = {"columns": ["step", "loss", "loss@0.5", "images_per_second"], "rows": [[20, 3.0, 4.0, 500.0]]}
+    run = {"name": RUN, "step": 20, "steps": 200, "state": "training", "recipe": asdict(RECIPE), "log": log}
+    page.route(
+        f"**/api/runs/{RUN}", lambda route: route.fulfill(json={**run, "held_out": {}, "samples": [], "seconds": 1})
+    )
+    page.goto(f"{address}/#/monitor")
+    page.wait_for_selector("#monitor [data-chart=levels] circle")
+    assert page.locator("#monitor [data-chart=speed] circle").count() == 1
+    assert "At step 20: σ 0.5: 4" in page.get_attribute("#monitor [data-chart=levels] svg", "aria-label")

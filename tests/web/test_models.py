@@ -1,0 +1,101 @@
+"""The API about models: which there are, and their example images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scorefield import samplers
+from scorefield.models import pretrained
+from scorefield.models.build import build_sampler
+from scorefield.models.model import Header, load
+from scorefield.web.models import DIGITS, EXAMPLES, FACES, PHOTOS, Card, Models, Place
+from web.live_server import RECIPE, Live, opened, sample_states, serving, tiny_model, tiny_server, work_folder
+
+
+def card(data: str = "dots", start: str | None = None) -> Card:
+    """The card of a colour model."""
+    recipe = replace(RECIPE, start=start)
+    header = Header(recipe, build_sampler(recipe), (3, 32, 32), (), 1, {"data": data})
+    return Card("m", Place("m", Path("m"), False), Path("m"), header, 1)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with tiny_server(tmp_path_factory.mktemp("models")) as server:
+        yield server
+
+
+def test_models_are_described_without_being_loaded(live: Live) -> None:
+    answer = live.client.get("/api/models").json()
+    found = {model["name"]: model for model in answer["models"]}
+    assert list(found) == ["coloured", "tiny"]  # the given ones first
+    model, tiny = load("tiny"), found["tiny"]
+    assert tiny["shape"] == [1, 12, 10]
+    assert tiny["sigmas"] == list(model.sigmas)
+    assert tiny["sampler"] == samplers.to_dict(model.sampler)
+    assert tiny["parameters"] == model.parameters
+    assert (tiny["steps"], tiny["step_size"], tiny["trained"]) == (3, 1e-5, 1234)
+    assert (tiny["kind"], found["coloured"]["kind"]) == ("pretrained", "file")
+    assert tiny["data"] == "dots"  # without its place on this machine
+    assert "9" in tiny["examples"]
+    assert found["coloured"]["examples"] == []
+    assert {"n": 64, "completions": 16, "steps": 200, "queue": 8, "points": 2000}.items() <= answer["limits"].items()
+
+
+def test_examples(live: Live) -> None:
+    assert live.client.get("/api/examples/9.png").content == EXAMPLES["9"].read_bytes()
+    models = live.client.get("/api/models").json()["models"]
+    (digits,) = [model["examples"] for model in models if model["name"] == "tiny"]
+    assert len(digits) == 7
+    for name in digits:
+        assert opened(live.client.get(f"/api/examples/{name}.png").content).shape == (28, 28)
+    assert live.client.get("/api/examples/nine.png").status_code == 404
+
+
+def test_examples_for_cifar10_are_one_image_of_each_class(live: Live) -> None:
+    examples = card(data="cifar10").examples
+    assert len(examples) == 10
+    for name in examples:
+        assert opened(live.client.get(f"/api/examples/{name}.png").content).shape == (32, 32, 3)
+    assert card(data="faces").examples == []
+
+
+def test_descriptions_name_the_starting_weights() -> None:
+    assert card().described()["start"] is None
+    assert card(start="/home/somebody/first.safetensors").described()["start"] == "first.safetensors"
+
+
+def test_examples_for_celeba_are_faces(live: Live) -> None:
+    examples = card(data="celeba32-train.npy").examples
+    assert len(examples) == 10
+    for name in examples:
+        assert opened(live.client.get(f"/api/examples/{name}.png").content).shape == (32, 32, 3)
+    assert len(EXAMPLES) == len(DIGITS) + len(PHOTOS) + len(FACES)  # no two have the same name
+
+
+def test_the_smallest_pretrained_model_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the fastest, so the right one to start with on a machine without a GPU."""
+    tiny_model(tmp_path / "a.safetensors", shape=(3, 8, 8))
+    tiny_model(tmp_path / "b.safetensors")
+    monkeypatch.setattr(pretrained, "FOLDERS", [tmp_path])
+    assert list(Models().cards()) == ["b", "a"]
+    assert list(Models([str(tmp_path / "a.safetensors")]).cards()) == ["a", "b"]
+
+
+def test_a_runs_model_is_served_and_names_are_made_unique(tmp_path: Path) -> None:
+    with work_folder(tmp_path) as folder, serving(folder) as live:
+        models = {model["name"]: model for model in live.client.get("/api/models").json()["models"]}
+        assert list(models) == ["my run", "my run-2", "tiny"]
+        assert models["my run"]["trained"] == 6
+        assert models["my run-2"]["trained"] == 1234
+        job = live.post("sample", model="my run", n=1).json()["job"]
+        status = live.end(job)
+        assert status["state"] == "done"
+        assert f"scorefield sample '{folder}/runs/my run' -n 1" in status["command"]
+        made = sample_states(folder / "runs" / "my run", 1, step_size=2e-5, steps=2)
+        assert np.array_equal(live.array(job), made[-1])

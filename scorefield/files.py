@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -72,6 +74,14 @@ def plain(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, list):
         return [plain(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_json(path: Path, numbers: dict[str, Any]) -> None:
+    """Write numbers for programs. A list of numbers is one line, so that people can read it too."""
+    text = json.dumps(plain(numbers), indent=2, ensure_ascii=False)
+    text = re.sub(r"\[\n([^\[\]{}\"]+)\n *\]", lambda found: f"[{' '.join(found[1].split())}]", text)
+    with new_file(path) as file:
+        file.write(text.encode() + b"\n")
 
 
 def from_here(path: Path) -> str | None:

@@ -2,58 +2,39 @@
 
 from __future__ import annotations
 
-import json
+import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from small_network import Small
+from small_evaluation import dots as dots_of
+from small_evaluation import read_json
+from small_evaluation import sampled as sampled
+from small_evaluation import small as small
 
-from scorefield.evaluation import inception
 from scorefield.cli import main
 from scorefield.data.images import Pixels
-from scorefield.evaluation import pool
-from scorefield.models.generate import generate
-from scorefield.samplers import State
 
 N = 30
+OPTIONS = "--width 2 --levels 2 --held-out 6 --batch-size 4 --log-every 1 --previews 0 --sample-steps 7 --ema 0.5"
 
 
 def dots(n: int, seed: int, size: tuple[int, ...] = (12, 12)) -> Pixels:
-    return np.random.default_rng(seed).integers(0, 256, (n, *size), dtype=np.uint8)
+    return dots_of(n, seed, size)
 
 
 @pytest.fixture(autouse=True)
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    network = Small()
-    monkeypatch.setattr(inception, "load_inception", lambda **_: network)
-    monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path / "store"))
+def store(small: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data folder of the test. Reports need no matplotlib."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     return tmp_path / "store"
 
 
-@pytest.fixture
-def sampled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images each run of the pool's sampler draws, as they come."""
-    drawn: list[int] = []
-
-    def watched(*arguments: Any, **options: Any) -> Iterator[State]:  # noqa: ANN401
-        drawn.append(len(arguments[3]))
-        return generate(*arguments, **options)
-
-    monkeypatch.setattr(pool, "generate", watched)
-    return drawn
-
-
-OPTIONS = "--width 2 --levels 2 --held-out 6 --batch-size 4 --log-every 1 --previews 0 --sample-steps 7 --ema 0.5"
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of 60 grey images of 12 × 12, with two checkpoints."""
+    """A run with two checkpoints, on 60 grey images of 12 × 12."""
     folder = tmp_path_factory.mktemp("trained")
     np.save(folder / "dots.npy", dots(60, 0))
     call = ["train", "tiny", "--data", str(folder / "dots.npy"), "--out", str(folder / "run"), "--image-size", "None"]
@@ -61,10 +42,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+def put_mnist(store: Path, parts: dict[str, int]) -> None:
+    """Files of MNIST with random digits and labels: this number of them in each part."""
+    (store / "mnist").mkdir(parents=True, exist_ok=True)
+    for part, n in parts.items():
+        images = struct.pack(">4I", 0x803, n, 28, 28) + dots(n, n, (28, 28)).tobytes()
+        (store / "mnist" / f"{part}-images-idx3-ubyte").write_bytes(images)
+        (store / "mnist" / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, n) + bytes(n))
+
+
 def report(model: Path, out: Path, *options: str) -> dict[str, Any]:
+    """The content of report.json, made by the command line."""
     main(["report", str(model), "--out", str(out), "-n", str(N), *options])
-    return read(out / "report.json")
-
-
-def read(path: Path) -> Any:  # noqa: ANN401
-    return json.loads(path.read_text())
+    found: dict[str, Any] = read_json(out / "report.json")
+    return found

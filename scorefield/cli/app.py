@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,13 +56,3 @@ def tracker(group: Group) -> Track[Any]:
     from scorefield.progress import silent, track
 
     return track if group.main else silent
-
-
-def write_json(path: Path, numbers: dict[str, Any]) -> None:
-    """Write numbers for programs. A list of numbers is one line, so that people can read it too."""
-    from scorefield.files import new_file, plain
-
-    text = json.dumps(plain(numbers), indent=2, ensure_ascii=False)
-    text = re.sub(r"\[\n([^\[\]{}\"]+)\n *\]", lambda found: f"[{' '.join(found[1].split())}]", text)
-    with new_file(path) as file:
-        file.write(text.encode() + b"\n")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from scorefield.cli.app import JsonFile, app, prepare_file, say, write_json
+from scorefield.cli.app import JsonFile, app, prepare_file, say
+from scorefield.files import write_json
 
 if TYPE_CHECKING:
     from scorefield.training.bench import Benchmark
 
 ROWS = [
-    ("training step", "train_ms", "ms"),
     ("  images per second", "train_images_per_second", ""),
     ("  TFLOP/s", "train_tflops", ""),
     ("  share of the peak", "train_share", ""),
@@ -60,11 +60,11 @@ def bench(
 def _print(found: Benchmark) -> None:
     plain, fast = found.paths["plain"], found.paths["fast"]
     print(
-        f"{found.network}, width {found.width}, {found.gflop_per_image:.2f} GFLOP per image and call, on {found.device} "
-        f"(peak, of matrix products: {found.peak_tflops:.3g} TFLOP/s); training batch {fast.train_batch}"
+        f"{found.network}, width {found.width}, {found.gflop_per_image:.2f} GFLOP per image and call, on "
+        f"{found.device} (peak, of matrix products: {found.peak_tflops:.3g} TFLOP/s)"
     )
     print(f"{'':40} {'plain':>10} {'fast':>10} {'ratio':>7}")
-    for label, key, unit in ROWS:
+    for label, key, unit in ((f"training step, batch {fast.train_batch}", "train_ms", "ms"), *ROWS):
         one, other = getattr(plain, key), getattr(fast, key)
         print(f"{label:40} {one:10.4g} {other:10.4g} {max(one, other) / max(min(one, other), 1e-12):6.1f}× {unit}")
     for size, other in fast.sample_ms.items():

@@ -5,9 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scorefield.cli.app import JsonFile, app, prepare_file, say, tracker, write_json
-from scorefield.cli.evaluate import Subject, denoised_or_not, describe_samples, draw_samples, resolve_subject
+from scorefield.cli.app import JsonFile, app, prepare_file, say, tracker
+from scorefield.cli.evaluate import (
+    Subject,
+    denoised_or_not,
+    describe_samples,
+    draw_samples,
+    resolve_subject,
+    sample_cache,
+)
 from scorefield.cli.options import Sampling, SamplingOptions
+from scorefield.files import write_json
 
 if TYPE_CHECKING:
     from scorefield.data.images import Pixels
@@ -27,7 +35,7 @@ def digits(
     out: Path | None = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Judge samples of MNIST's digits: the share that a classifier accepts, and how evenly it is spread.
+    """Judge samples of MNIST's digits: the share that a classifier accepts, and whether all ten are equally frequent.
 
     The classifier was trained on noise, scribbles and broken digits as well, so that it accepts only what looks like a
     digit. Its verdict on real digits is printed for comparison. Samples of a model are drawn first and kept on disk.
@@ -66,7 +74,7 @@ def digits(
         numbers = {"what": what, **to_json(judge(samples, classifier)), "real": to_json(classifier.test)}
         numbers["classifier"] = classifier.digest[:12]
         if model is not None:
-            numbers |= describe_samples(model, sampling)
+            numbers |= describe_samples(sample_cache(model, sampling))
         _print(numbers)
         if json_file is not None:
             write_json(json_file, numbers)

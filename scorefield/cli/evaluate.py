@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from scorefield import samplers
-from scorefield.cli.app import JsonFile, app, prepare_file, say, tracker, write_json
+from scorefield.cli.app import JsonFile, app, prepare_file, say, tracker
 from scorefield.cli.options import Sampling, SamplingOptions, note_shortfall
+from scorefield.files import write_json
 
 if TYPE_CHECKING:
     from scorefield.data import Images
@@ -56,11 +57,18 @@ def draw_samples(model: Model, sampling: Sampling, group: Group, *, track: Track
     return cache.draw(sampling.n, group, batch_size=size, track=track)
 
 
-def describe_samples(model: Model, sampling: Sampling) -> dict[str, Any]:
+def describe_samples(cache: SampleCache) -> dict[str, Any]:
     """The model and the settings that the samples come from, for JSON. There, `precision` is a metric."""
-    cache = sample_cache(model, sampling)
+    model = cache.model
     return {
         "model": {"step": model.step, "weights": model.weights, "digest": model.digest[:12]},
+        **describe_sampling(cache),
+    }
+
+
+def describe_sampling(cache: SampleCache) -> dict[str, Any]:
+    """The settings of the sampling, for JSON."""
+    return {
         **({"denoised": cache.sampler.denoise} if hasattr(cache.sampler, "denoise") else {}),
         "sampler": samplers.to_dict(cache.sampler),
         "seed": cache.seed,
@@ -121,7 +129,7 @@ def evaluate(
         if not group.main:
             return
         if model is not None:
-            numbers |= describe_samples(model, sampling)
+            numbers |= describe_samples(sample_cache(model, sampling))
             if held_out is not None:
                 loss = held_out_loss(model, held_out)
                 numbers |= to_json(loss._asdict()) | {"loss_per_level": [each.loss for each in loss.loss_by_sigma]}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from scorefield.cli.app import JsonFile, app, prepare_file, tracker, write_json
-from scorefield.cli.evaluate import Subject, describe_samples, draw_samples, resolve_subject
+from scorefield.cli.app import JsonFile, app, prepare_file, tracker
+from scorefield.cli.evaluate import Subject, describe_samples, draw_samples, resolve_subject, sample_cache
 from scorefield.cli.options import Sampling, SamplingOptions
+from scorefield.files import write_json
 
 if TYPE_CHECKING:
     from scorefield.data import Images
@@ -88,7 +89,7 @@ def neighbors(
         _print(result, training, held_out, space)
         if json_file is not None:
             about = {"what": what, "data": training.name, "data_digest": training.digest[:12], "space": space}
-            about |= describe_samples(model, sampling) if model is not None else {}
+            about |= describe_samples(sample_cache(model, sampling)) if model is not None else {}
             nearest = found.numbers[:, :COLUMNS].tolist()
             write_json(
                 json_file, {**about, "flips": flips, **to_json(result), "samples": numbers, "neighbors": nearest}

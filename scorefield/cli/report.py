@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scorefield.cli.app import ModelName, app, prepare_folder, say, tracker, write_json
+from scorefield.cli.app import ModelName, app, prepare_folder, say, tracker
 from scorefield.cli.options import Sampling, SamplingOptions, note_shortfall
 from scorefield.evaluation import PARTS, USUAL_PARTS, Part
 
@@ -68,7 +68,7 @@ def report(
         place = run or run_of(Path(model))
         training = history(place, subject) if place is not None else None
         command = _command(model, {"out": out, "n": sampling.n, "data": data, "run": run}, sampling)
-        file = ReportFile(out, new_report(maker, command=command, training=training), group, write=write_json)
+        file = ReportFile(out, new_report(maker, command=command, training=training), group)
         make_report(maker, file, [part for part in PARTS if part in parts], say=say)
         if group.main:
             _print(out.resolve().name, file.report)

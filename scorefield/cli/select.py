@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from scorefield import samplers
-from scorefield.cli.app import app, prepare_folder, say, tracker, write_json
+from scorefield.cli.app import app, prepare_folder, say, tracker
+from scorefield.cli.evaluate import denoised_or_not, describe_sampling, sample_cache
 from scorefield.cli.options import Sampling, SamplingOptions
+from scorefield.files import write_json
 
 if TYPE_CHECKING:
     from scorefield.evaluation.reference import Reference
@@ -41,7 +42,6 @@ def select(
     from scorefield.distributed import joined
     from scorefield.evaluation import inception
     from scorefield.evaluation.features import measure
-    from scorefield.evaluation.sample_cache import SampleCache
     from scorefield.evaluation.sources import load_reference
     from scorefield.metrics import frechet_distance
     from scorefield.models.checkpoint import model_files
@@ -61,7 +61,7 @@ def select(
         reference, _ = load_reference(load(files[-1], device=group.device), data, network, group, track=track)
         for file in files:
             model = load(file, weights=sampling.weights, device=group.device)
-            cache = SampleCache(model, sampling.sampler_for(model), seed=sampling.seed, precision=sampling.precision)
+            cache = sample_cache(model, sampling)
             try:
                 rows = cache.draw(sampling.n, group, batch_size=sampling.batch_size, track=track)
             except FloatingPointError as error:
@@ -84,21 +84,13 @@ def _finish(run: Path, table: list[dict[str, Any]], reference: Reference, cache:
     """Link the best checkpoint, write the files, and print the table."""
     best = min(table, key=lambda row: row["fid"])
     link(run / "best", run / "checkpoints" / best["file"])
-    chosen = {
-        "best": best,
-        "table": table,
-        "reference": {"name": reference.name, "digest": reference.digest, "n": reference.n},
-        "sampler": samplers.to_dict(cache.sampler),
-        "seed": cache.seed,
-        "sampling_precision": cache.precision,
-        "calls": cache.sampler.calls,
-    }
+    about = {"name": reference.name, "digest": reference.digest, "n": reference.n}
+    chosen = {"best": best, "table": table, "reference": about, **describe_sampling(cache)}
     write_json(run / "select.json", chosen)
     _draw(run / "select.png", table, best, f"FID against {reference.name}, n = {best['n']}")
     count = "" if reference.n is None else f"{reference.n} images, "
     print(f"{best['weights']} weights against {reference.name} ({count}{reference.digest})")
-    denoised = {None: "", True: ", denoised", False: ", not denoised"}[getattr(cache.sampler, "denoise", None)]
-    print(f"{'step':>8}  {'FID':>9}   n = {best['n']}{denoised}")
+    print(f"{'step':>8}  {'FID':>9}   n = {best['n']}{denoised_or_not(chosen)}")
     for row in table:
         print(f"{row['step']:>8}  {row['fid']:9.3f}{'   best' if row is best else ''}")
     print(f"{run / 'best'} is step {best['step']}; {run / 'select.png'} shows all")

@@ -1,25 +1,8 @@
-"""Measuring a model or a set of images against another set."""
+"""Measuring models and images: features, metrics, nearest neighbours, samples kept on disk, and reports."""
 
-from scorefield.evaluation.features import Extractor, Measured, Rows, measured
-from scorefield.evaluation.numbers import compared, held_out_loss, numbers_of
-from scorefield.evaluation.pool import How, Pool, at_once
-from scorefield.evaluation.reference import Reference, reference_of
-from scorefield.evaluation.search import Embed, in_pixels, search
+from typing import Literal, get_args
 
-__all__ = [
-    "Embed",
-    "Extractor",
-    "How",
-    "Measured",
-    "Pool",
-    "Reference",
-    "Rows",
-    "at_once",
-    "compared",
-    "held_out_loss",
-    "in_pixels",
-    "measured",
-    "numbers_of",
-    "reference_of",
-    "search",
-]
+Part = Literal["samples", "stages", "neighbors", "numbers", "inpainting", "robustness", "real"]
+"""A part of a report that a user can ask for."""
+PARTS: tuple[Part, ...] = get_args(Part)
+USUAL_PARTS: tuple[Part, ...] = ("samples", "stages", "neighbors", "numbers")

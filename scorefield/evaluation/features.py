@@ -1,4 +1,4 @@
-"""One pass over images, of which all the numbers are made."""
+"""One pass of images through a network, from whose features all metrics are computed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 
 from scorefield.data.images import Pixels
 from scorefield.distributed import Group
-from scorefield.evaluation.inception import AT_ONCE
+from scorefield.evaluation.inception import GPU_BATCH
 from scorefield.metrics import ClassScore, Statistics
 from scorefield.progress import Track, silent
 
 KEPT = 10_000
-"""So many images' features are kept for KID, precision and recall: memory does not grow with n."""
+"""The most images whose features are kept for KID, precision and recall, so that memory does not grow with n."""
 
 
 class Rows(Protocol):
-    """Images as bytes (N, H, W, C) that are read slice by slice: an array, a memory map, samples on the disk."""
+    """Images as bytes (N, H, W, C) that are read slice by slice: an array, a memory map, or samples on disk."""
 
     def __len__(self) -> int: ...
 
@@ -29,20 +29,20 @@ class Rows(Protocol):
 
 
 class Extractor(Protocol):
-    """A network that makes features of images: Inception, or a smaller one in tests."""
+    """A network that computes features of images: Inception, or a smaller one in tests."""
 
     classes: Tensor | None
     digest: str
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Bytes (B, H, W, C) -> (B, D)."""
+        """Bytes (B, H, W, C) -> features (B, D)."""
 
     def logits(self, features: Tensor) -> Tensor: ...
 
 
 @dataclass
-class Measured:
-    """What a pass over n images leaves."""
+class Features:
+    """What a pass over n images computes."""
 
     statistics: Statistics
     kept: Tensor
@@ -54,7 +54,7 @@ class Measured:
         return self.statistics.n
 
 
-def measured(
+def measure(
     rows: Rows,
     n: int,
     network: Extractor,
@@ -64,15 +64,15 @@ def measured(
     piece: range | None = None,
     track: Track[Any] = silent,
     what: str = "features",
-) -> Measured:
-    """The first n images through the network, in one pass shared by all processes of the group; each gets the result.
+) -> Features:
+    """The features of the first n images, in one pass that all processes of the group share; each gets the result.
 
-    It does not depend on the batch size nor on the number of processes, but for rounding. `piece`: only these of them,
-    by one process.
+    Except for rounding, it does not depend on the batch size or the number of processes. `piece`: measure only these
+    of the n images, in one process.
     """
     mine = group.share(n) if piece is None else piece
-    size = batch_size or (AT_ONCE if group.device.type == "cuda" else 32)
-    places = places_of(n)
+    size = batch_size or (GPU_BATCH if group.device.type == "cuda" else 32)
+    places = random_places(n)
     statistics: Statistics | None = None
     classes = ClassScore.empty(n, len(network.classes), device=group.device) if network.classes is not None else None
     kept = []
@@ -86,21 +86,22 @@ def measured(
         kept.append((here[here < KEPT], features[(here < KEPT).to(features.device)].float().cpu()))
         if classes is not None:
             classes.add(network.logits(features), here)
-    return _joined(statistics, kept, classes, group)
+    return _join(statistics, kept, classes, group)
 
 
-def places_of(n: int) -> Tensor:
-    """The places of n images in a random order, always the same: image files come sorted by name, often by class."""
+def random_places(n: int) -> Tensor:
+    """The places of n images in a random order, which is always the same: image files are sorted by name, and so often
+    by class."""
     order = np.argsort(np.random.Philox(np.random.SeedSequence(n)).random_raw(n), kind="stable")
     places = torch.empty(n, dtype=torch.int64)
     places[torch.tensor(order)] = torch.arange(n)
     return places
 
 
-def _joined(
+def _join(
     statistics: Statistics | None, kept: list[tuple[Tensor, Tensor]], classes: ClassScore | None, group: Group
-) -> Measured:
-    """What all processes have seen, joined by rank."""
+) -> Features:
+    """What all processes have measured, joined by rank."""
     if statistics is not None:
         statistics = Statistics(statistics.n, statistics.mean.cpu(), statistics.scatter.cpu())
     if classes is not None:
@@ -112,11 +113,12 @@ def _joined(
         if classes is not None:
             classes.merge(others)
     places, features = (torch.cat(each) for each in zip(*(pair for part in parts for pair in part[1]), strict=True))
-    return Measured(whole, features[places.argsort()], classes)
+    return Features(whole, features[places.argsort()], classes)
 
 
 def kept_order(n: int, pieces: Sequence[range]) -> Tensor:
-    """Where what `measured` keeps of each of these pieces of n images, one after the other, belongs among all."""
-    places = places_of(n)
+    """The order that puts the features kept from these pieces of n images, one piece after the other, into the order
+    in which a single pass would keep them."""
+    places = random_places(n)
     parts = (places[piece.start : piece.stop] for piece in pieces)
     return torch.cat([part[part < KEPT].sort().values for part in parts]).argsort()

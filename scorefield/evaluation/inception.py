@@ -1,6 +1,6 @@
-"""The network that the world measures FID with: Inception v3 as released on 2015-12-05, with the preprocessing of then.
+"""The network by which FID is defined: Inception v3 as released on 2015-12-05, with the preprocessing of that time.
 
-Its weights come from a file in one of the two widespread forms, found in $SCOREFIELD_DATA/inception/: the TorchScript
+Its weights are read from a file in $SCOREFIELD_DATA/inception/, in either of the two common forms: the TorchScript
 archive inception-2015-12-05.pt, or the state dict pt_inception-2015-12-05-6726825d.pth. Both list the convolutions in
 the network's own order. Batch normalisation, which is fixed, is folded into the convolutions.
 """
@@ -22,21 +22,19 @@ from scorefield.progress import Track, silent
 
 FEATURES = 2048
 EPSILON = 1e-3
-"""Of the batch normalisation that is folded away."""
+"""ε of the batch normalisation that is folded away."""
 
 PORT = "pt_inception-2015-12-05-6726825d.pth"
-"""Its name ends with the first digits of its SHA-256. It has the class layer, which the Inception score needs."""
+"""The name ends with the first digits of the SHA-256. The file has the class layer that the Inception score needs."""
 ARCHIVE = "inception-2015-12-05.pt"
 URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{PORT}"
-
-
-AT_ONCE = 256
-"""Images that go through it together on a GPU, always as many: for each new number libraries look for their fastest
-kernels, which takes 6 to 13 seconds."""
+GPU_BATCH = 256
+"""Images per batch on a GPU. All batches have this size: for each new size, cuDNN searches for its fastest kernels,
+which takes 6 to 13 seconds."""
 
 
 class Branches(nn.Module):
-    """Several modules on one input, their results side by side."""
+    """Several modules with the same input; their outputs are concatenated along the channels."""
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()
@@ -47,7 +45,7 @@ class Branches(nn.Module):
 
 
 class Inception(nn.Module):
-    """Images as bytes (B, H, W, C), C = 1 or 3, to features (B, 2048). `classes` (1008, 2048) make logits of them."""
+    """Images as bytes (B, H, W, C), C = 1 or 3 -> features (B, 2048), and by `classes`, (1008, 2048), logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,32 +67,32 @@ class Inception(nn.Module):
             _block_c(768, 192),
             _block_d(768),
             _block_e(1280, _mean()),
-            _block_e(2048, nn.MaxPool2d(3, 1, 1)),  # a maximum where a mean was meant: so it was released
+            _block_e(2048, nn.MaxPool2d(3, 1, 1)),  # a maximum, where a mean was meant: the released network has it
         )
         self.classes: Tensor | None
         self.register_buffer("classes", None)
         self.digest = "none"
-        """The first digits of the weights file's SHA-256."""
+        """The first 12 digits of the SHA-256 of the weights file."""
 
     @torch.no_grad()
     def forward(self, pixels: Tensor) -> Tensor:
-        return by_size(self._features, pixels, AT_ONCE) if pixels.is_cuda else self._features(pixels)
+        return in_full_batches(self._features, pixels, GPU_BATCH) if pixels.is_cuda else self._features(pixels)
 
     def _features(self, pixels: Tensor) -> Tensor:
-        x = resized(pixels.permute(0, 3, 1, 2).float(), 299, 299)
+        x = resize(pixels.permute(0, 3, 1, 2).float(), 299, 299)
         x = (x - 128) / 128
         x = x.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
         with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
             return self.layers(x).mean(dim=(2, 3))
 
     def logits(self, features: Tensor) -> Tensor:
-        """Of the 1008 classes, without their biases, as the Inception score has always been computed."""
+        """Logits (B, 1008) without the biases of the class layer, as is usual for the Inception score."""
         assert self.classes is not None
         return features @ self.classes.T
 
 
-def by_size(work: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
-    """work(x), `size` rows at a time and never fewer: zeros fill up the last ones."""
+def in_full_batches(work: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
+    """work(x), in batches of exactly `size` rows: the last one is filled up with zeros."""
     parts = []
     for part in x.split(size):
         missing = part.new_zeros(size - len(part), *part.shape[1:])
@@ -102,11 +100,11 @@ def by_size(work: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Tensor:
     return torch.cat(parts)
 
 
-def resized(x: Tensor, height: int, width: int) -> Tensor:
-    """Bilinear interpolation of TensorFlow 1: pixel i of the result lies at i · (old size / new size) of the input.
+def resize(x: Tensor, height: int, width: int) -> Tensor:
+    """The bilinear interpolation of TensorFlow 1: pixel i of the result is at i · (old size / new size) of the input.
 
-    Without half-pixel centres and without smoothing, so the picture moves by up to half a pixel. That is how FID is
-    defined: another resize gives other numbers.
+    It has no half-pixel centres and no smoothing, so the image moves by up to half a pixel. FID is defined with it:
+    another resize gives other numbers.
     """
     for dim, size in ((3, width), (2, height)):
         old = x.shape[dim]
@@ -121,7 +119,7 @@ def resized(x: Tensor, height: int, width: int) -> Tensor:
 def _conv(
     channels_in: int, channels_out: int, kernel: int | tuple[int, int], *, stride: int = 1, valid: bool = False
 ) -> nn.Sequential:
-    """Convolution and ReLU; padded to keep the size unless it is strided or `valid`."""
+    """A convolution and a ReLU, padded to keep the size unless it is strided or `valid`."""
     height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
     padding = (0, 0) if valid or stride > 1 else (height // 2, width // 2)
     return nn.Sequential(nn.Conv2d(channels_in, channels_out, (height, width), stride, padding), nn.ReLU(inplace=True))
@@ -185,16 +183,16 @@ def _block_e(n: int, pool: nn.Module) -> Branches:
 
 
 def load_inception(*, device: torch.device | str = "cpu", track: Track[object] = silent) -> Inception:
-    """The network with its weights, from its folder, or downloaded to there."""
-    path = _found(track)
+    """The network with its weights, which are downloaded first if they are not on this machine."""
+    path = _find_weights(track)
     network = Inception()
-    fill(network, _tensors(path), str(path))
+    load_weights(network, _read_tensors(path), str(path))
     network.digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     network.to(device).eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
 
 
-def _found(track: Track[object]) -> Path:
+def _find_weights(track: Track[object]) -> Path:
     folder = folder_of("inception")
     for name in (PORT, ARCHIVE):
         if (folder / name).is_file():
@@ -203,32 +201,33 @@ def _found(track: Track[object]) -> Path:
         content = download(URL, track=track)
     except NO_NETWORK as error:
         raise FileNotFoundError(
-            f"the FID network is not there, and cannot be downloaded ({error}): get {URL} on a machine with a network "
-            f"connection and put it into {folder}, or {ARCHIVE} instead of it (SCOREFIELD_DATA names another folder)"
+            f"the FID network is not on this machine and cannot be downloaded: {error} (get {URL} on a machine with a "
+            f"network connection, and put it into {folder}; {ARCHIVE} will do as well; SCOREFIELD_DATA "
+            "names another folder)"
         ) from error
     wanted = PORT.removesuffix(".pth").rsplit("-", 1)[1]
     if not hashlib.sha256(content).hexdigest().startswith(wanted):
-        raise ValueError(f"{URL} did not give the expected bytes (try again later)")
+        raise ValueError(f"{URL} did not give the expected file (try again later)")
     with new_file(folder / PORT) as file:
         file.write(content)
     return folder / PORT
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
-    """The file's tensors by name, in its order. Nothing in it is run."""
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of the file by name, in the order of the file. No code in it is run."""
     try:
         if path.suffix == ".pth":
             return dict(torch.load(path, map_location="cpu", weights_only=True))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             return dict(torch.jit.load(str(path), map_location="cpu").state_dict())
-    except Exception as error:  # PyTorch raises whatever it meets in a damaged file
-        raise ValueError(f"{path} is damaged or not the FID network (delete it and get it anew)") from error
+    except Exception as error:  # for a damaged file, PyTorch raises errors of any kind
+        raise ValueError(f"{path} is damaged or not the FID network (delete it, and it is downloaded again)") from error
 
 
 @torch.no_grad()
-def fill(network: Inception, tensors: Mapping[str, Tensor], name: str) -> None:
-    """Put the weights of a file into the network, convolution by convolution, normalisation folded in."""
+def load_weights(network: Inception, tensors: Mapping[str, Tensor], name: str) -> None:
+    """Copy the weights of a file into the network, convolution by convolution, with the normalisation folded in."""
     convs = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
     try:
         found = list(_convolutions(tensors))
@@ -236,7 +235,7 @@ def fill(network: Inception, tensors: Mapping[str, Tensor], name: str) -> None:
         found = []
     shapes = [tuple(weight.shape) for weight, _ in found]
     if shapes != [tuple(conv.weight.shape) for conv in convs]:
-        raise ValueError(f"{name} does not hold the FID network, whose convolutions have other shapes")
+        raise ValueError(f"{name} does not hold the FID network: its convolutions have other shapes")
     for conv, (weight, bias) in zip(convs, found, strict=True):
         assert conv.bias is not None
         conv.weight.copy_(weight)
@@ -247,7 +246,7 @@ def fill(network: Inception, tensors: Mapping[str, Tensor], name: str) -> None:
 
 
 def _convolutions(tensors: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every convolution's weight and bias with its normalisation, scale · (y − mean)/√(var + ε) + shift, folded in."""
+    """Weight and bias of each convolution, with its normalisation, scale · (y − mean)/√(var + ε) + shift, folded in."""
     for key, weight in tensors.items():
         if not key.endswith(".weight") or weight.ndim != 4:
             continue

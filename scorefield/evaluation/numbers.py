@@ -1,104 +1,118 @@
-"""The numbers by which models are compared."""
+"""The metrics by which models are compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from scorefield.models.checkpoint import Model
 from scorefield.data import Images
 from scorefield.data.named import name_alone
 from scorefield.distributed import Group
-from scorefield.evaluation.features import Extractor, Measured, Rows, measured
-from scorefield.evaluation.reference import Reference
+from scorefield.evaluation.features import Extractor, Features, Rows, measure
 from scorefield.evaluation.inception import PORT, URL
+from scorefield.evaluation.records import LevelLoss, Metrics, ReferenceRecord
+from scorefield.evaluation.reference import Reference
 from scorefield.metrics import frechet_distance, kernel_distance, precision_recall
+from scorefield.models.model import Model
 from scorefield.progress import Track, silent
-from scorefield.training.steps import measure
+from scorefield.training.trainer import Batch, held_out_losses
 
 PLACE = "$SCOREFIELD_DATA/inception"
-"""Of Inception's weights, for people on any machine."""
+"""The folder of Inception's weights, as it is called on any machine."""
 
 
-def numbers_of(
-    rows: Mapping[str, Rows],
+def measure_metrics(
+    rows: Rows,
     reference: Reference,
     network: Extractor,
     group: Group,
     *,
     batch_size: int,
     track: Track[Any] = silent,
-) -> dict[str, Any]:
-    """What `compared` says of each kind, {kind: samples}, and what must stand beside every number.
-
-    All processes work on it, and the main one gets it.
-    """
+    what: str = "features",
+) -> Metrics | None:
+    """The metrics of all these images. All processes of the group share the work, and the main one gets the result."""
     size = min(batch_size, 256 if group.device.type == "cuda" else 32)
-    numbers: dict[str, Any] = {}
-    for kind, each in rows.items():
-        found = measured(each, len(each), network, group, batch_size=size, track=track, what=f"features, {kind}")
-        if group.main:
-            numbers[kind] = compared(found, reference, device=group.device)
-    return numbers | _facts(next(iter(rows.values())), reference, network) if group.main else {}
+    features = measure(rows, len(rows), network, group, batch_size=size, track=track, what=what)
+    return compare(features, reference, device=group.device) if group.main else None
 
 
-def _facts(rows: Rows, reference: Reference, network: Extractor) -> dict[str, Any]:
-    _, height, width, channels = rows[:1].shape
-    notes = [f"{height} × {width} pixels were resized to 299 × 299 as TensorFlow 1 did"]
-    if channels == 1:
-        notes.append("grey images were given to Inception as three equal channels")
-    if network.classes is None:
-        notes.append(f"no Inception score: these weights lack the class layer ({PORT} from {URL} in {PLACE} brings it)")
-    return {
-        "reference": {"name": reference.name, "digest": reference.digest, "n": reference.n},
-        "inception": network.digest,
-        "preprocessing": notes,
-    }
-
-
-def compared(samples: Measured, reference: Reference, *, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """All that one pass over the samples gives, by the metrics' names. What cannot be had is absent; `notes` say why.
-
-    `device`: where to search for neighbours.
-    """
+def compare(samples: Features, reference: Reference, *, device: torch.device | str = "cpu") -> Metrics:
+    """The metrics of the samples against the reference. `device`: where distances between features are computed."""
     notes = []
     features = len(samples.statistics.mean)
     for n, whose in ((samples.n, "the samples"), (reference.n, f"the reference {reference.name}")):
         if n is not None and n <= features:
             notes.append(
-                f"{n} images are too few for the covariance of {features} features of {whose}: FID is too large by "
-                "much, and comparable only with values of the same n"
+                f"{n} images are too few for the covariance of {features} features of {whose}: FID is much too large, "
+                "and comparable only with values of the same n"
             )
-    numbers: dict[str, Any] = {"fid": frechet_distance(samples.statistics, reference.moments), "inception_score": None}
+    found: dict[str, Any] = {}
     if reference.kept is None:
         notes.append(f"no KID, precision and recall: {reference.name} holds no images (give images as --data)")
     elif min(len(samples.kept), len(reference.kept)) < 4:
-        notes.append("no KID, precision and recall: fewer than 4 images")
+        notes.append("no KID, precision and recall: there are fewer than 4 images")
     else:
         mine, real = samples.kept.to(device), reference.kept.to(device)
-        numbers["kid"], numbers["kid_standard_error"] = kernel_distance(mine, real)
-        numbers["precision"], numbers["recall"] = precision_recall(mine, real)
-        numbers["kept_n"] = [len(samples.kept), len(reference.kept)]
+        found["kid"], found["kid_standard_error"] = kernel_distance(mine, real)
+        found["precision"], found["recall"] = precision_recall(mine, real)
+        found["kept_n"] = (len(samples.kept), len(reference.kept))
+    score = None
     if samples.classes is not None:
-        numbers["inception_score"], numbers["inception_score_deviation"] = samples.classes.result()
-        numbers["inception_score_splits"] = len(samples.classes.count)
-    return {**numbers, "n": samples.n, "notes": notes}
+        score, found["inception_score_deviation"] = samples.classes.result()
+        found["inception_score_splits"] = len(samples.classes.count)
+    fid = frechet_distance(samples.statistics, reference.moments)
+    return Metrics(n=samples.n, fid=fid, inception_score=score, **found, notes=tuple(notes))
 
 
-def held_out_loss(model: Model, held_out: Images, *, batch_size: int = 64) -> dict[str, Any]:
-    """Eq. 6 on held-out images, in total and per level: the mean over the levels of σ² ℓ(σ).
+class Comparison(NamedTuple):
+    """What must be said beside every metric. The fields are those of `records.Numbers`."""
 
-    The noise is always the same, so models with the same levels are compared on the same draws.
+    reference: ReferenceRecord
+    inception: str
+    preprocessing: tuple[str, ...]
+
+
+def describe_comparison(rows: Rows, reference: Reference, network: Extractor) -> Comparison:
+    """What these images were compared with, by which network, and how they were prepared for it."""
+    _, height, width, channels = rows[:1].shape
+    notes = [f"{height} × {width} pixels were resized to 299 × 299 as TensorFlow 1 did"]
+    if channels == 1:
+        notes.append("grey images were given to Inception as three equal channels")
+    if network.classes is None:
+        notes.append(
+            f"no Inception score: these weights lack the class layer (put {PORT} from {URL} into {PLACE} to get it)"
+        )
+    about = ReferenceRecord(name=reference.name, digest=reference.digest, n=reference.n)
+    return Comparison(about, network.digest, tuple(notes))
+
+
+class HeldOutLoss(NamedTuple):
+    """The objective on held-out images. The fields are those of `records.Numbers`."""
+
+    loss: float
+    """The mean of `loss_by_sigma` (Eq. 6)."""
+    loss_by_sigma: tuple[LevelLoss, ...]
+    loss_n: int
+    loss_data: str
+
+
+def held_out_loss(model: Model, held_out: Images, *, batch_size: int = 64) -> HeldOutLoss:
+    """Eq. 6 on held-out images: σ² ℓ(σ) at each noise level, and its mean over the levels.
+
+    The noise is always the same, so that models with the same noise levels are compared on the same draws.
     """
-    pixels = torch.tensor(held_out.pixels).to(model.sigmas.device)
-    each = measure(model.score, pixels, model.sigmas, batch_size=batch_size)
+    pixels = torch.tensor(held_out.pixels).to(model.device)
+    with_labels = bool(model.labels) and held_out.labels is not None
+    batch = Batch(pixels, torch.tensor(held_out.labels).to(model.device) if with_labels else None)
+    each = held_out_losses(model.score, batch, torch.tensor(model.sigmas, device=model.device), batch_size=batch_size)
     if not each.isfinite().all():
-        raise FloatingPointError("the objective is not finite: the network's scores are not (check the model)")
-    return {
-        "loss": each.mean().item(),
-        "loss_per_level": each.tolist(),
-        "loss_n": len(held_out),
-        "loss_data": f"{name_alone(held_out.name)} ({held_out.digest[:12]})",
-    }
+        raise FloatingPointError("the objective is not finite, because the network's scores are not (check the model)")
+    levels = zip(model.sigmas, each.tolist(), strict=True)
+    return HeldOutLoss(
+        each.mean().item(),
+        tuple(LevelLoss(sigma=sigma, loss=loss) for sigma, loss in levels),
+        len(held_out),
+        f"{name_alone(held_out.name)} ({held_out.digest[:12]})",
+    )

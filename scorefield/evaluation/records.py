@@ -269,7 +269,7 @@ class Completion:
     """Between two images, over the hidden pixels; None for a single image."""
     seam: float
     """Steepness of the completions across the border of the mask, over that of the noisy images."""
-    inside: float | None = None
+    inside: float | None
     """The same within the mask."""
 
 

@@ -1,8 +1,7 @@
-"""How good a model is: distances between sets of images, seen through their features (N, D)."""
+"""Distances between sets of images, each described by features (N, D)."""
 
 from scorefield.metrics.classes import ClassScore
 from scorefield.metrics.distances import kernel_distance, precision_recall
-from scorefield.metrics.memorisation import memorisation
 from scorefield.metrics.neighbors import Neighbors, nearest
 from scorefield.metrics.statistics import Moments, Statistics, frechet_distance
 
@@ -13,7 +12,6 @@ __all__ = [
     "Statistics",
     "frechet_distance",
     "kernel_distance",
-    "memorisation",
     "nearest",
     "precision_recall",
 ]

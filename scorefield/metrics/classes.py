@@ -10,10 +10,13 @@ from torch import Tensor
 
 @dataclass
 class ClassScore:
-    """exp of the mean of KL(p(y|x) ‖ p(y)), for each of 10 splits of the images by their places, in float64."""
+    """The sums from which the Inception score, exp of the mean of KL(p(y|x) ‖ p(y)), is computed, in float64.
+
+    The score is computed in each of 10 splits of the images.
+    """
 
     n: int
-    """How many images there will be: the one at place k belongs to split ⌊10 k/n⌋. Places are drawn at random."""
+    """The number of images in the end. The image at place k belongs to split ⌊10 k/n⌋; places are random."""
     count: Tensor
     total: Tensor
     """Σ p(y|x) in each split."""
@@ -27,7 +30,7 @@ class ClassScore:
         return cls(n, zeros[:, 0], zeros[:, 2:], zeros[:, 1])
 
     def add(self, logits: Tensor, places: Tensor) -> None:
-        """The logits (B, classes) of the images at these places (B,)."""
+        """Add images by their logits (B, classes) and places (B,)."""
         log_p = logits.double().log_softmax(1)
         split = places.to(logits.device) * len(self.count) // self.n
         self.count.index_add_(0, split, torch.ones_like(split, dtype=torch.float64))
@@ -35,13 +38,13 @@ class ClassScore:
         self.entropy.index_add_(0, split, (log_p.exp() * log_p).sum(1))
 
     def merge(self, other: ClassScore) -> None:
-        """What another process has seen."""
+        """Add the images that another process has seen."""
         self.count += other.count.to(self.count)
         self.total += other.total.to(self.total)
         self.entropy += other.entropy.to(self.entropy)
 
     def result(self) -> tuple[float, float]:
-        """Mean and standard deviation over the splits."""
+        """The mean and the standard deviation of the score over the splits."""
         p = self.total / self.count[:, None]
         each = (self.entropy / self.count - torch.xlogy(p, p).sum(1)).exp()
         return each.mean().item(), each.std(correction=0).item()

@@ -1,4 +1,4 @@
-"""Two sets of features compared: by a kernel, and by the volumes that their nearest neighbours span."""
+"""Comparisons of two sets of features: by a kernel (KID), and by nearest neighbours (precision and recall)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 def kernel_distance(a: Tensor, b: Tensor, *, groups: int = 10) -> tuple[float, float]:
     """KID: the unbiased MMD² with the kernel (xᵀy/D + 1)³ over all pairs, and its standard error.
 
-    The error is the jackknife's: how the value changes when one of ten groups of each set is left out. Where both sets
-    are of one law it comes out too large, by up to a factor of √2.
+    The error is that of the jackknife: how the value changes when one of ten groups of each set is left out. If both
+    sets have the same distribution it is too large, by a factor of up to √2.
     """
     n = min(len(a), len(b))
     if n < 4:
-        raise ValueError(f"KID needs at least 4 images of each set; got {len(a)} and {len(b)}")
+        raise ValueError(f"KID needs at least 4 images in each set; got {len(a)} and {len(b)}")
     groups = min(groups, n // 2)
     xs, ys = (x.double().tensor_split(groups) for x in (a, b))
     sums = _pair_sums(xs, xs), _pair_sums(ys, ys), _pair_sums(xs, ys)
@@ -35,7 +35,7 @@ def kernel_distance(a: Tensor, b: Tensor, *, groups: int = 10) -> tuple[float, f
 
 
 def _pair_sums(xs: tuple[Tensor, ...], ys: tuple[Tensor, ...]) -> Tensor:
-    """The kernel summed over all pairs of each two groups, (G, G); no point is paired with itself."""
+    """Sums of the kernel over the pairs of points from two groups, (G, G); no point is paired with itself."""
     sums = torch.zeros(len(xs), len(ys), dtype=torch.float64)
     for g, x in enumerate(xs):
         for h, y in enumerate(ys):
@@ -50,17 +50,17 @@ def _mmd2(sums: list[Tensor], sizes: Tensor) -> Tensor:
 
 
 def precision_recall(samples: Tensor, real: Tensor, *, k: int = 3, block: int = 2000) -> tuple[float, float]:
-    """Precision: the share of samples that lie in a ball around a real one which reaches to its k-th neighbour among
-    the real. Recall: the same with the sets exchanged."""
+    """Precision: the share of samples inside any of the balls around real images, each of which reaches to the k-th
+    nearest other real image. Recall: the same with the two sets exchanged."""
     if min(len(samples), len(real)) <= k:
-        raise ValueError(f"precision and recall need more than {k} images of each set")
+        raise ValueError(f"precision and recall need more than {k} images in each set")
     centre = real.mean(0)
-    samples, real = samples - centre, real - centre  # small numbers, small rounding errors
+    samples, real = samples - centre, real - centre  # small numbers have small rounding errors
     return _covered(samples, real, k, block), _covered(real, samples, k, block)
 
 
 def _covered(points: Tensor, others: Tensor, k: int, block: int) -> float:
-    """The share of points within any of the others' balls."""
+    """The share of points inside any of the balls around the others."""
     inside = torch.zeros(len(points), dtype=torch.bool, device=points.device)
     for start in range(0, len(others), block):
         centres = others[start : start + block]

@@ -12,17 +12,17 @@ from scorefield.metrics.distances import squared_distances
 
 
 class Neighbors(NamedTuple):
-    """For each query its nearest points, nearest first: Euclidean distances and numbers, both (Q, k)."""
+    """The points nearest to each query, the nearest first: Euclidean distances and numbers, both (Q, k)."""
 
     distances: Tensor
     numbers: Tensor
 
 
 def nearest(queries: Sequence[Tensor], blocks: Iterable[tuple[int, Tensor]], *, k: int) -> Neighbors:
-    """The k points next to each query. In float64, which a difference of large squares needs.
+    """The k points nearest to each query, computed in float64, which differences of large squares need.
 
-    `queries`: one or more forms of the same Q queries, (Q, D) each, an image and its mirror image say; the nearest of
-    them counts. `blocks`: (number of the first point, points (B, D)).
+    `queries`: one or more forms of the same Q queries, (Q, D) each, such as images and their mirror images; the form
+    nearest to a point counts. `blocks`: (number of the first point, points (B, D)).
     """
     forms = [form.double() for form in queries]
     best = torch.full((len(forms[0]), 0), torch.inf, dtype=torch.float64, device=forms[0].device)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Moments(Protocol):
-    """What the Fréchet distance wants to know of a set of features."""
+    """What the Fréchet distance needs to know about a set of features."""
 
     @property
     def mean(self) -> Tensor: ...
@@ -33,13 +33,13 @@ class Statistics:
         return cls(0, zeros[0], zeros[1:])
 
     def add(self, features: Tensor) -> None:
-        """More of them, (B, D)."""
+        """Add features (B, D)."""
         x = features.to(self.mean)
         mean = x.mean(0)
         self.merge(Statistics(len(x), mean, (x - mean).T @ (x - mean)))
 
     def merge(self, other: Statistics) -> None:
-        """All that another one has seen: the sum of both scatters, and that of the two means about their common one."""
+        """Add what another one has seen: its scatter, and the scatter of the two means about the common mean."""
         if other.n == 0:
             return
         n, apart = self.n + other.n, other.mean.to(self.mean) - self.mean
@@ -57,18 +57,21 @@ class Statistics:
 
 
 def frechet_distance(a: Moments, b: Moments) -> float:
-    """‖μ_a − μ_b‖² + tr(A + B − 2 (A^½ B A^½)^½),  A and B the covariances.
+    """‖μ_a − μ_b‖² + tr(A + B − 2 (A^½ B A^½)^½), where A and B are the covariances.
 
-    By the eigenvalues of two symmetric matrices: no imaginary parts, and singular covariances do no harm.
+    It is computed from the eigenvalues of two symmetric matrices, so that there are no imaginary parts, and the
+    covariances may be singular.
     """
     mean_a, mean_b = a.mean.double().cpu(), b.mean.double().cpu()
     if mean_a.shape != mean_b.shape:
-        raise ValueError(f"features of {len(mean_a)} and {len(mean_b)} numbers cannot be compared (other networks)")
+        raise ValueError(
+            f"features of {len(mean_a)} and {len(mean_b)} numbers cannot be compared (use the same network for both)"
+        )
     cov_a, cov_b = a.covariance.double().cpu(), b.covariance.double().cpu()
     values, vectors = torch.linalg.eigh(cov_a)
     root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
     overlap = torch.linalg.eigvalsh(root @ cov_b @ root).clamp(min=0).sqrt().sum()
     distance = (mean_a - mean_b).square().sum() + cov_a.trace() + cov_b.trace() - 2 * overlap
     if not distance.isfinite():
-        raise FloatingPointError("the features' statistics are not finite")
+        raise FloatingPointError("the mean or the covariance of the features is not finite (check the images)")
     return max(0.0, distance.item())

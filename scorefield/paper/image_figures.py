@@ -1,30 +1,32 @@
-"""The paper's figures of image models, 4 to 6, and its table: parts of a report, for several models side by side."""
+"""The paper's figures of image models, 4 to 6, and its Table 1: parts of a report, for several models side by side."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
 
-from scorefield.models.checkpoint import Model, load
+from scorefield import samplers
 from scorefield.data.named import SETS, name_alone
 from scorefield.distributed import Group, device_name
-from scorefield.evaluation.pool import How, Pool, at_once
-from scorefield.evaluation.report import SHOWN, Work, about
+from scorefield.evaluation.records import to_json
+from scorefield.evaluation.report import SHOWN, ReportMaker, describe_model
+from scorefield.evaluation.sample_cache import SampleCache, cached_batch_size
+from scorefield.models.model import Model, load
+from scorefield.models.pretrained import listed, pretrained_models
 from scorefield.paper.output import Result, new_figure, save
 from scorefield.paper.sheets import side_by_side, table_1, titles_of
 from scorefield.progress import Track, silent
-from scorefield.models.pretrained import listed, shipped_models
 
 
 class Kind(NamedTuple):
-    """Which part of a report a figure is, of which data sets' models the paper shows it, and of how many samples."""
+    """Which part of a report a figure is, the data sets whose models the paper shows in it, and the number of
+    samples."""
 
     part: str
     picture: str
@@ -40,12 +42,19 @@ KINDS = {
     "table1": Kind("numbers", "", ("cifar10",), 50_000, 1000),
 }
 QUICK_STEPS = 10
-"""At each level, of a quick figure."""
+"""Steps at each noise level in a quick figure."""
+
+
+class Entry(NamedTuple):
+    """A model in a figure: its name, and what makes its part."""
+
+    name: str
+    maker: ReportMaker
 
 
 def models_for(name: str, device: torch.device) -> list[str]:
-    """The shipped models that a figure shows. Without a GPU it is the small one for MNIST, and no other."""
-    known, small = shipped_models(), "mnist-small"
+    """The pretrained models that a figure shows. Without a GPU it is only the small one for MNIST."""
+    known, small = pretrained_models(), "mnist-small"
     if device.type == "cpu":
         return [small] if "mnist" in KINDS[name].sets and small in known else []
     wanted = [small if each == "mnist" and each not in known else each for each in KINDS[name].sets]
@@ -63,54 +72,62 @@ def make(
     device: torch.device | None = None,
     track: Track[Any] = silent,
 ) -> Result:
-    """NAME.png and NAME.json in `out`, of these models, or else of those that `models_for` says.
+    """Make NAME.png and NAME.json in `out` for these models, or else for those from `models_for`.
 
-    `data`: images to complete or to compare with; None: each model's own.
+    `data`: the images to complete or to compare with. None: each model's own.
     """
-    new_figure(1, 1)  # fails at once where matplotlib is missing
+    new_figure(1, 1)  # fails at once if matplotlib is missing
     kind, group = KINDS[name], Group(0, 1, device or torch.device("cpu"))
     names = list(models) or models_for(name, group.device)
     if not names:
-        if there := _ready(kind):
-            cure = f"to wait for it all the same: --models {' '.join(there)}, with --quick perhaps"
-            raise ValueError(f"{name} of the shipped models takes hours or days without a GPU ({cure})")
-        what = f"{name} shows shipped models of {' and '.join(kind.sets)}, which are missing"
-        raise ValueError(f"{what} (name another model, or a run of yours, with --models; {listed()})")
-    began, works = time.monotonic(), list[tuple[str, Work]]()
+        raise _no_models(name)
+    began, n, entries = time.monotonic(), kind.quick_n if quick else kind.n, list[Entry]()
     with TemporaryDirectory() as folder:
         for k, each in enumerate(names):
             model, place = load(each, device=group.device), Path(folder) / str(k)
             place.mkdir()
-            how, n = _how(model, quick=quick, seed=seed), kind.quick_n if quick else kind.n
-            works.append((each, Work(model, how, n, at_once(500, group), data, place, group, track)))
-        works = _prepared(name, works, kind.part, every=bool(models) or data is not None)
-        numbers = [{"name": name_alone(each), **_part(work, kind.part)} for each, work in works]
-        pictures = [work.out / kind.picture for _, work in works]
-        drawn = side_by_side(titles_of(numbers), pictures) if kind.picture else table_1(numbers)
+            cache = SampleCache(model, _quick_sampler(model) if quick else model.sampler, seed=seed)
+            maker = ReportMaker(cache, n, cached_batch_size(500, group), data, place, group, track)
+            entries.append(Entry(name_alone(each), maker))
+        entries = _prepare(name, entries, kind.part, every=bool(models) or data is not None)
+        made = [_make_part(each.maker, kind.part) for each in entries]
+        if kind.picture:
+            titles = titles_of([(each.name, describe_model(each.maker.model)) for each in entries])
+            figure = side_by_side(titles, [each.maker.out / kind.picture for each in entries])
+        else:
+            figure = table_1([(each.name, part) for each, part in zip(entries, made, strict=True)])
+    described = [_describe(each, kind.part, part) for each, part in zip(entries, made, strict=True)]
     seconds = round(time.monotonic() - began, 2)
-    facts = {"seed": seed, "quick": quick, "machine": device_name(group.device), "seconds": seconds}
-    return save(drawn, {"models": numbers, **facts}, out, name)
+    about = {"seed": seed, "quick": quick, "machine": device_name(group.device), "seconds": seconds}
+    return save(figure, {"models": described, **about}, out, name)
 
 
-def _ready(kind: Kind) -> list[str]:
-    """Shipped models that the figure could show; to complete images, those of a data set that can be had by name."""
-    there = [each for each in kind.sets if each in shipped_models()]
-    return [each for each in there if kind.part != "inpainting" or load(each).recipe.data in SETS]
+def _no_models(name: str) -> ValueError:
+    """The error for a figure of pretrained models that are missing, or too slow without a GPU."""
+    kind = KINDS[name]
+    there = [each for each in kind.sets if each in pretrained_models()]
+    if kind.part == "inpainting":  # needs images of a data set that is known by name
+        there = [each for each in there if load(each).recipe.data in SETS]
+    if there:
+        fix = f"if you want to wait: --models {' '.join(there)}, perhaps with --quick"
+        return ValueError(f"{name} of the pretrained models takes hours or days without a GPU ({fix})")
+    fix = f"name another model, or a run of your own, with --models; {listed()}"
+    return ValueError(f"{name} shows pretrained models of {' and '.join(kind.sets)}, which are missing ({fix})")
 
 
-def _prepared(figure: str, works: list[tuple[str, Work]], part: str, *, every: bool) -> list[tuple[str, Work]]:
-    """Those whose images are on this machine, opened before the first sample is drawn. The others are left out with a
-    warning, unless `every` one is wanted, or none remains."""
-    usable, problems = list[tuple[str, Work]](), dict[str, ValueError | OSError]()
-    for name, work in works:
+def _prepare(figure: str, entries: list[Entry], part: str, *, every: bool) -> list[Entry]:
+    """The models whose images are on this machine; these are opened before the first sample is drawn. The others are
+    left out with a warning, unless `every` model is wanted or none is left."""
+    usable, problems = list[Entry](), dict[str, ValueError | OSError]()
+    for entry in entries:
         try:
-            work.prepare([part])
+            entry.maker.prepare([part])
         except (ValueError, OSError) as error:
             if every:
                 raise
-            problems[name] = error
+            problems[entry.name] = error
         else:
-            usable.append((name, work))
+            usable.append(entry)
     for name, problem in problems.items():
         if not usable:
             raise problem
@@ -118,20 +135,28 @@ def _prepared(figure: str, works: list[tuple[str, Work]], part: str, *, every: b
     return usable
 
 
-def _how(model: Model, *, quick: bool, seed: int) -> How:
-    recipe = model.recipe
-    how = How(recipe.sample_steps, recipe.step_size, False, seed)
-    if quick:  # T times ε stays the same
-        faster = min(QUICK_STEPS, how.steps)
-        how = replace(how, steps=faster, step_size=how.step_size * how.steps / faster)
-    return Pool(model, how).how
+def _quick_sampler(model: Model) -> Any:  # noqa: ANN401
+    """The model's sampler with fewer steps, if it has a number of steps at each noise level."""
+    sampler: Any = model.sampler
+    return sampler.with_steps(min(QUICK_STEPS, sampler.steps)) if hasattr(sampler, "with_steps") else sampler
 
 
-def _part(work: Work, part: str) -> dict[str, Any]:
-    """That part's numbers, and what they are of. Its picture goes to the work's folder."""
-    needed = work.samples_for([part])
-    if needed:
-        work.draw(needed)
-    told = work.inpainting(("left",)) if part == "inpainting" else work.make(part)
-    told.pop("files", None)
-    return {part: told, "sampler": asdict(work.how), "model": about(work.model)} | ({"n": needed} if needed else {})
+def _make_part(maker: ReportMaker, part: str) -> Any:  # noqa: ANN401
+    """The record of that part, for whose picture a single mask is enough. The picture is in the maker's folder."""
+    if n := maker.samples_for([part]):
+        maker.draw(n)
+    return maker.inpainting(("left",)) if part == "inpainting" else maker.make(part)
+
+
+def _describe(entry: Entry, part: str, made: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A model's numbers, and what they are numbers of, for JSON."""
+    cache, n = entry.maker.cache, entry.maker.samples_for([part])
+    return {
+        "name": entry.name,
+        part: {key: value for key, value in to_json(made).items() if key != "files"},
+        "sampler": samplers.to_dict(cache.sampler),
+        "precision": cache.precision,
+        "calls": cache.sampler.calls,
+        "model": to_json(describe_model(cache.model)),
+        **({"n": n} if n else {}),
+    }

@@ -1,7 +1,4 @@
-"""The judge of digits: the shipped classifier, its numbers and its command.
-
-digits.png holds the first ten images of each digit in MNIST's test set, one digit in each row.
-"""
+"""The judge of digits: the classifier in the package, its verdict and its command."""
 
 from __future__ import annotations
 
@@ -13,27 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from easy_digits import bars
-from easy_digits import store as store
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from scorefield.models import checkpoint
+from evaluation.easy_digits import LABELS, bars
+from evaluation.easy_digits import hundred as hundred
+from evaluation.easy_digits import store as store
 from scorefield.cli import main
 from scorefield.data.images import Pixels
-from scorefield.paper import digits as judging
-from scorefield.paper import no_digits
-from scorefield.evaluation.digits import Classifier, judge, load_classifier
-from scorefield.images import to_float
-
-LABELS = torch.arange(10).repeat_interleave(10)
-
-
-@pytest.fixture(scope="module")
-def hundred() -> Pixels:
-    with Image.open(Path(__file__).parent / "digits.png") as sheet:
-        return np.asarray(sheet).reshape(10, 28, 10, 28).transpose(0, 2, 1, 3).reshape(100, 28, 28, 1)
+from scorefield.evaluation.digits import WEIGHTS, Classifier, classify, judge, load_classifier
+from scorefield.models import checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -41,35 +28,34 @@ def classifier() -> Classifier:
     return load_classifier()
 
 
-# ---------------------------------------------------------------- the shipped classifier
+# ---------------------------------------------------------------- the classifier
 
 
-def test_the_shipped_classifier_knows_real_digits(hundred: Pixels, classifier: Classifier) -> None:
+def test_the_classifier_knows_real_digits(hundred: Pixels, classifier: Classifier) -> None:
     found, confidence = classifier(hundred)
     assert (found == LABELS).sum() >= 97
     assert (confidence > 0.9).sum() >= 95
     assert torch.equal(classifier(hundred[::-1])[0], found.flip(0))
     noisy = hundred + np.random.default_rng(0).normal(0, 0.01 * 255, hundred.shape)
-    assert judge(noisy.clip(0, 255).round().astype(np.uint8), classifier)["accepted"] >= 0.95
+    assert judge(noisy.clip(0, 255).round().astype(np.uint8), classifier).accepted >= 0.95
 
 
-def test_what_it_reached_on_the_test_set(classifier: Classifier) -> None:
-    """What the shipped file says of itself. Of kinds that it did not learn, most images are rejected, and of most kinds
-    nearly all."""
-    real = classifier.real
-    assert real["n"] == 10_000
-    assert real["accuracy"] > 0.99
-    assert min(real["accepted"], real["noisy_accepted"]) > 0.98
-    assert 0.02 < real["distance_to_uniform"] < 0.04  # of the test set's labels: 0.0252
-    assert set(real["rejected"]) == set(no_digits.SEEN)
-    assert set(real["rejected_unseen"]) == set(no_digits.UNSEEN)
-    assert min(real["rejected"].values()) > 0.8
-    assert min(real["rejected_unseen"].values()) > 0.6
-    assert np.median(list(real["rejected_unseen"].values())) > 0.95
+def test_the_file_says_how_good_the_classifier_is(classifier: Classifier) -> None:
+    """Of kinds that it was not trained on, it rejects most images, and of most kinds nearly all."""
+    test = classifier.test
+    assert test.n == 10_000
+    assert test.accuracy > 0.99
+    assert min(test.accepted, test.noisy_accepted) > 0.98
+    assert 0.02 < test.distance_to_uniform < 0.04  # of the test set's labels: 0.0252
+    assert len(test.rejected) == 11
+    assert len(test.rejected_unseen) == 5
+    assert min(test.rejected.values()) > 0.8
+    assert min(test.rejected_unseen.values()) > 0.6
+    assert np.median(list(test.rejected_unseen.values())) > 0.95
 
 
 @pytest.mark.parametrize("kind", ["noise", "black", "white", "grey", "inverted", "permuted", "rows", "checks"])
-def test_what_is_no_digit_is_rejected(kind: str, hundred: Pixels, classifier: Classifier) -> None:
+def test_images_that_are_not_digits_are_rejected(kind: str, hundred: Pixels, classifier: Classifier) -> None:
     rng = np.random.default_rng(0)
     made: dict[str, NDArray[Any]] = {
         "noise": rng.integers(0, 256, hundred.shape),
@@ -81,20 +67,30 @@ def test_what_is_no_digit_is_rejected(kind: str, hundred: Pixels, classifier: Cl
         "rows": rng.permuted(hundred, axis=1),
         "checks": np.broadcast_to(255 * (np.indices((28, 28)).sum(0) // 4 % 2)[..., None], hundred.shape),
     }
-    assert judge(made[kind].astype(np.uint8), classifier)["accepted"] <= 0.02
+    assert judge(made[kind].astype(np.uint8), classifier).accepted <= 0.02
 
 
-def test_the_shipped_file_is_small() -> None:
-    assert judging.WEIGHTS.stat().st_size < 300_000
+def test_the_classifiers_file_is_small() -> None:
+    assert WEIGHTS.stat().st_size < 300_000
 
 
-# ---------------------------------------------------------------- the numbers
+def test_a_file_that_is_not_a_classifier_is_refused(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "c.safetensors", {"x": torch.zeros(1)}, {"kind": "scorefield model"})
+    with pytest.raises(ValueError, match="is not a classifier of digits"):
+        load_classifier(tmp_path / "c.safetensors")
 
 
-def told(x: Tensor) -> Tensor:
-    """A stand-in whose pixels say it all: the first the digit, the second its probability, the rest being no digit."""
-    digit, p = (255 * x[:, 0, 0, :1]).round().long(), x[:, 0, 0, 1:2]
-    return torch.zeros(len(x), 11).scatter(1, digit, p).scatter(1, torch.full_like(digit, 10), 1 - p).log()
+# ---------------------------------------------------------------- the verdict
+
+
+def stand_in(pixels: Pixels) -> tuple[Tensor, Tensor]:
+    """A classifier that reads its answer from two pixels: the first is the digit, the second its probability."""
+
+    def network(x: Tensor) -> Tensor:
+        digit, p = (255 * x[:, 0, 0, :1]).round().long(), x[:, 0, 0, 1:2]
+        return torch.zeros(len(x), 11).scatter(1, digit, p).scatter(1, torch.full_like(digit, 10), 1 - p).log()
+
+    return classify(network, pixels)
 
 
 def image(digit: int, confidence: int) -> Pixels:
@@ -103,78 +99,42 @@ def image(digit: int, confidence: int) -> Pixels:
     return made
 
 
-STAND_IN = Classifier(told, {"accepted": 0.99, "distance_to_uniform": 0.03})
-
-
 def test_the_verdict_by_hand() -> None:
-    """230/255 is over 0.9, 229/255 is not."""
+    """230/255 is above 0.9, 229/255 is not."""
     pixels = np.concatenate([image(3, 255), image(3, 230), image(3, 229), image(7, 240), image(0, 100), image(9, 0)])
-    verdict = judge(pixels, STAND_IN)
-    assert verdict["n"] == 6
-    assert verdict["accepted"] == 0.5
-    assert verdict["accepted_standard_error"] == pytest.approx(math.sqrt(0.25 / 8))
-    assert verdict["histogram"] == [0, 0, 0, 2, 0, 0, 0, 1, 0, 0]
-    assert verdict["distance_to_uniform"] == pytest.approx(0.8)  # ½ (|2/3 − 0.1| + |1/3 − 0.1| + 8 · 0.1)
-    assert verdict["real"] == {"accepted": 0.99, "distance_to_uniform": 0.03}
+    verdict = judge(pixels, stand_in)
+    assert verdict.n == 6
+    assert verdict.accepted == 0.5
+    assert verdict.accepted_standard_error == pytest.approx(math.sqrt(0.25 / 8))
+    assert verdict.histogram == (0, 0, 0, 2, 0, 0, 0, 1, 0, 0)
+    assert verdict.distance_to_uniform == pytest.approx(0.8)  # ½ (|2/3 − 0.1| + |1/3 − 0.1| + 8 · 0.1)
+    assert verdict.confidence == 0.9
     even = np.concatenate([image(k, 255) for k in range(10)] * 60)  # more than one batch
-    verdict = judge(even, STAND_IN)
-    assert verdict["histogram"] == [60] * 10
-    assert verdict["distance_to_uniform"] == pytest.approx(0, abs=1e-7)
-    nothing = judge(image(2, 10), STAND_IN)
-    assert math.isnan(nothing["distance_to_uniform"])
-    assert nothing["accepted"] == 0
+    verdict = judge(even, stand_in)
+    assert verdict.histogram == (60,) * 10
+    assert verdict.distance_to_uniform == pytest.approx(0, abs=1e-7)
+    nothing = judge(image(2, 10), stand_in)
+    assert math.isnan(nothing.distance_to_uniform)
+    assert nothing.accepted == 0
 
 
-def test_the_distance_by_chance_is_that_of_a_fair_die() -> None:
-    """Over 2000 throws of 600 dice; the standard error of their mean is about 0.0003."""
+def test_the_distance_by_chance_is_that_of_equally_likely_digits() -> None:
+    """The mean over 2000 draws of 600 digits, whose standard error is about 0.0003."""
     counts = np.random.default_rng(0).multinomial(600, [0.1] * 10, size=2000)
     expected = (np.abs(counts / 600 - 0.1).sum(1) / 2).mean()
-    found = judge(np.concatenate([image(k, 255) for k in range(10)] * 60), STAND_IN)["distance_by_chance"]
+    found = judge(np.concatenate([image(k, 255) for k in range(10)] * 60), stand_in).distance_by_chance
     assert found == pytest.approx(expected, abs=0.0015)
 
 
 @pytest.mark.parametrize("shape", [(2, 32, 32, 1), (2, 28, 28, 3), (2, 28, 28), (2, 1, 28, 28)])
-def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="takes images of 28 × 28 × 1 pixels, white on black as MNIST's; got"):
-        judge(np.zeros(shape, np.uint8), STAND_IN)
-    with pytest.raises(ValueError, match="there is no image to judge"):
-        judge(np.zeros((0, 28, 28, 1), np.uint8), STAND_IN)
+def test_images_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="takes images of 28 × 28 × 1 pixels"):
+        judge(np.zeros(shape, np.uint8), stand_in)
 
 
-# ---------------------------------------------------------------- images that are no digits
-
-
-def test_pairs_are_of_different_classes() -> None:
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.randint(10, (500,), generator=generator)
-    x, y = no_digits._pairs(labels, labels, generator)
-    assert (x != y).all()
-    assert torch.equal(x.sort().values, labels.sort().values)
-
-
-def test_kinds_by_what_they_keep(hundred: Pixels) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x, y = to_float(hundred), to_float(hundred).roll(50, 0)
-    for kind in (no_digits.permuted, no_digits.patches, no_digits.rolled):  # the same pixels elsewhere
-        made = kind(x, y, generator)
-        torch.testing.assert_close(made.flatten(1).sort().values, x.flatten(1).sort().values)
-        assert (made != x).flatten(1).any(1).all()
-    pair = no_digits.pair(x, y, generator)
-    torch.testing.assert_close(pair[..., :14].sum((1, 2, 3)), x.sum((1, 2, 3)) / 2)
-    torch.testing.assert_close(pair[..., 14:].sum((1, 2, 3)), y.sum((1, 2, 3)) / 2)
-    by = torch.tensor([3, -2]).expand(100, 28, 28, 2)
-    torch.testing.assert_close(no_digits._moved(x, by)[:, :, 4:24, 4:24], x[:, :, 2:22, 7:27], atol=1e-4, rtol=0)
-    before, after = (torch.fft.rfft2(each).abs() for each in (x, no_digits.scrambled(x, y, generator)))
-    torch.testing.assert_close(after / after[..., :1, :1], before / before[..., :1, :1], atol=1e-3, rtol=0)
-
-
-def test_as_many_of_each_kind_within_0_and_1(hundred: Pixels) -> None:
-    kinds = {"zero": lambda x, y, _: 0 * x - 1, "one": lambda x, y, _: 0 * x + 2}
-    made = no_digits.no_digits(to_float(hundred), LABELS, torch.Generator().manual_seed(0), kinds)
-    assert made.shape == (100, 1, 28, 28)
-    assert made.mean() == 0.5
-    every = no_digits.no_digits(to_float(hundred), LABELS, torch.Generator().manual_seed(0))
-    assert (every.min().item(), every.max().item(), len(every)) == (0, 1, 100)
+def test_no_images_are_refused() -> None:
+    with pytest.raises(ValueError, match="no images to judge"):
+        judge(np.zeros((0, 28, 28, 1), np.uint8), stand_in)
 
 
 # ---------------------------------------------------------------- the command
@@ -185,18 +145,18 @@ def numbers_of(path: Path) -> dict[str, Any]:
 
 
 def test_digits_of_an_array(hundred: Pixels, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Three sevens, two ones and an inverted digit: the verdict, and the picture in its order."""
+    """Three sevens, two ones and an inverted digit: the verdict, and the order of the picture."""
     pixels = np.concatenate([hundred[70:73], hundred[10:12], 255 - hundred[:1]])
     np.save(tmp_path / "a.npy", pixels)
     call = ["--json", str(tmp_path / "d.json"), "--out", str(tmp_path / "d.png")]
     main(["digits", str(tmp_path / "a.npy"), *call])
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     numbers = numbers_of(tmp_path / "d.json")
     assert (numbers["n"], numbers["accepted"]) == (6, pytest.approx(5 / 6))
     assert numbers["histogram"] == [0, 2, 0, 0, 0, 0, 0, 3, 0, 0]
     assert numbers["distance_to_uniform"] == pytest.approx(0.8)
     assert numbers["real"]["accuracy"] > 0.99
-    assert f"called a digit   83.33% ± {math.sqrt(6 / 8 * 2 / 8 / 8):.2%}" in said
+    assert f"83.33% ± {math.sqrt(6 / 8 * 2 / 8 / 8):.2%}" in printed
     with Image.open(tmp_path / "d.png") as opened:
         picture = np.asarray(opened)
     zoom = picture.shape[1] // (10 * 31 + 1)
@@ -226,18 +186,17 @@ def test_digits_of_a_model(store: Path, tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as stopped:
         main(["digits", str(tmp_path / "run8"), "-n", "6"])
     assert stopped.value.code == 2
-    said = capsys.readouterr().err
-    assert "takes images of 28 × 28 × 1 pixels, white on black as MNIST's; got 8 × 8 × 1" in said
-    assert "sampling" not in said
+    printed = capsys.readouterr().err
+    assert "got 8 × 8 × 1" in printed
+    assert "sampling" not in printed
 
 
-def test_wrong_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("call", "words"), [([], "got 28 × 28 × 3"), (["--out", "d.gif"], "--out FILE.png"), (["-n", "0"], "-n must be")]
+)
+def test_wrong_calls(call: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "a.npy", np.zeros((3, 28, 28, 3), np.uint8))
-    checkpoint.write(tmp_path / "c.safetensors", {"x": torch.zeros(1)}, {"kind": "scorefield model"})
-    with pytest.raises(ValueError, match="is no classifier of digits"):
-        load_classifier(tmp_path / "c.safetensors")
-    for call, words in (([], "got 28 × 28 × 3"), (["--out", "d.gif"], "--out FILE.png"), (["-n", "0"], "at least 1")):
-        with pytest.raises(SystemExit) as stopped:
-            main(["digits", str(tmp_path / "a.npy"), *call])
-        assert stopped.value.code == 2
-        assert words in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["digits", str(tmp_path / "a.npy"), *call])
+    assert stopped.value.code == 2
+    assert words in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Features in one pass, references, and the numbers made of them, with a small random network in Inception's place."""
+"""Features in one pass, references and metrics, with a small random network in Inception's place."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_evaluation import ALONE, dots
+from small_evaluation import ALONE, Small, dots
 from small_evaluation import small as small
-from small_network import Small
 
 from scorefield import data
 from scorefield.data.images import Pixels
-from scorefield.evaluation import compared, features, measured, reference, reference_of
-from scorefield.evaluation.features import places_of
-from scorefield.evaluation.reference import is_statistics_file, statistics_file
-from scorefield.evaluation.subjects import rows_of
+from scorefield.evaluation import features, reference
+from scorefield.evaluation.features import measure, random_places
+from scorefield.evaluation.numbers import compare
+from scorefield.evaluation.reference import is_statistics_file, make_reference, read_statistics
+from scorefield.evaluation.sources import choose_images, may_be_shown
 from scorefield.metrics import ClassScore, Statistics, frechet_distance, kernel_distance, precision_recall
 
 # ---------------------------------------------------------------- one pass
 
 
-def test_a_pass_gives_what_all_features_at_once_give(small: Small) -> None:
+def test_one_pass_in_batches_gives_the_statistics_of_all_features(small: Small) -> None:
     pixels = dots(130, 1, (8, 8, 3))
-    found = measured(pixels, 130, small, ALONE, batch_size=17)
+    found = measure(pixels, 130, small, ALONE, batch_size=17)
     features = small(torch.tensor(pixels))
     whole = Statistics.empty(24)
     whole.add(features)
     torch.testing.assert_close(found.statistics.covariance, whole.covariance)
-    torch.testing.assert_close(found.kept, features[places_of(130).argsort()])
+    torch.testing.assert_close(found.kept, features[random_places(130).argsort()])
     score = ClassScore.empty(130, 5)
-    score.add(small.logits(features), places_of(130))
+    score.add(small.logits(features), random_places(130))
     assert found.classes is not None
     assert found.classes.result() == pytest.approx(score.result())
-    alone = measured(pixels, 130, small, ALONE, batch_size=1000)
+    alone = measure(pixels, 130, small, ALONE, batch_size=1000)
     torch.testing.assert_close(alone.statistics.scatter, found.statistics.scatter)
 
 
 def test_memory_does_not_grow_with_n(small: Small) -> None:
-    """Images are asked for batch by batch, and the features of 10,000 at most are kept, drawn at random."""
+    """Images are read batch by batch, and the features of at most 10,000 random ones are kept."""
     asked: list[int] = []
 
     class Many:
@@ -55,10 +55,10 @@ def test_memory_does_not_grow_with_n(small: Small) -> None:
                 (part.stop - part.start, 8, 8, 1),
             )
 
-    found = measured(Many(), 25_000, small, ALONE, batch_size=1000)
+    found = measure(Many(), 25_000, small, ALONE, batch_size=1000)
     assert (max(asked), sum(asked), found.n) == (1000, 25_000, 25_000)
     assert len(found.kept) == 10_000
-    numbers = places_of(25_000).argsort()[:10_000]
+    numbers = random_places(25_000).argsort()[:10_000]
     expected = small(torch.as_tensor(numbers % 256).byte()[:, None, None, None].expand(-1, 8, 8, 1))
     torch.testing.assert_close(found.kept, expected)
 
@@ -71,19 +71,19 @@ def _saved(pixels: Pixels) -> str:
 
 
 def test_sorted_images_are_measured_as_shuffled_ones(small: Small) -> None:
-    """A folder comes sorted by name, and so often by class: KID's blocks and the splits must not be single classes."""
+    """A folder is sorted by name, and so often by class: the groups for KID and the splits must be mixed."""
     rng = np.random.default_rng(0)
     classes = rng.integers(0, 256, (10, 8, 8, 1))
     kinds = np.sort(rng.integers(0, 10, 400)), rng.integers(0, 10, 400)
     noisy = (classes[each] + rng.normal(0, 8, (400, 8, 8, 1)) for each in kinds)
     by_class, mixed = (np.clip(each, 0, 255).astype(np.uint8) for each in noisy)
-    one, two = (measured(pixels, 400, small, ALONE) for pixels in (by_class, mixed))
+    one, two = (measure(pixels, 400, small, ALONE) for pixels in (by_class, mixed))
     assert one.classes is not None
     assert two.classes is not None
     assert one.classes.result()[0] == pytest.approx(two.classes.result()[0], rel=0.1)
     value, error = kernel_distance(one.kept, two.kept)
     assert abs(value) < 4 * error
-    chosen = rows_of(_saved(by_class), 100, ALONE)
+    chosen = choose_images(_saved(by_class), 100, ALONE)
     assert len(chosen) == 100
     numbers = {int(np.abs(classes - image).sum((1, 2, 3)).argmin()) for image in chosen[0:100]}
     assert numbers == set(range(10))
@@ -92,55 +92,54 @@ def test_sorted_images_are_measured_as_shuffled_ones(small: Small) -> None:
 # ---------------------------------------------------------------- references
 
 
-def test_what_is_compared(small: Small) -> None:
-    a = measured(dots(50, 1, (8, 8, 1)), 50, small, ALONE)
+def test_what_is_compare(small: Small) -> None:
+    a = measure(dots(50, 1, (8, 8, 1)), 50, small, ALONE)
     images = data.Images(dots(40, 2, (8, 8, 1)), "forty", "f" * 64)
-    reference = reference_of(images, small, ALONE)
-    b = measured(images.pixels, 40, small, ALONE)
-    numbers = compared(a, reference)
-    assert numbers["fid"] == frechet_distance(a.statistics, b.statistics)
-    assert (numbers["kid"], numbers["kid_standard_error"]) == kernel_distance(a.kept, b.kept)
-    assert (numbers["precision"], numbers["recall"]) == precision_recall(a.kept, b.kept)
-    assert (numbers["n"], numbers["notes"]) == (50, [])
+    reference = make_reference(images, small, ALONE)
+    b = measure(images.pixels, 40, small, ALONE)
+    metrics = compare(a, reference)
+    assert metrics.fid == frechet_distance(a.statistics, b.statistics)
+    assert (metrics.kid, metrics.kid_standard_error) == kernel_distance(a.kept, b.kept)
+    assert (metrics.precision, metrics.recall) == precision_recall(a.kept, b.kept)
+    assert (metrics.n, metrics.kept_n, metrics.notes) == (50, (50, 40), ())
     for n, notes in ((24, 1), (25, 0)):
-        assert len(compared(measured(dots(n, 1, (8, 8, 1)), n, small, ALONE), reference)["notes"]) == notes
-    few = measured(dots(5, 1, (8, 8, 1)), 5, small, ALONE)
-    assert (
-        "5 images are too few for the covariance of 24 features of the samples" in compared(few, reference)["notes"][0]
-    )
+        assert len(compare(measure(dots(n, 1, (8, 8, 1)), n, small, ALONE), reference).notes) == notes
+    few = compare(measure(dots(5, 1, (8, 8, 1)), 5, small, ALONE), reference).notes[0]
+    assert "5 images are too few" in few
+    assert "24 features of the samples" in few
 
 
 def test_the_reference_is_computed_once(small: Small, tmp_path: Path) -> None:
     images = data.Images(dots(40, 2, (8, 8, 1)), "forty", "f" * 64)
-    first = reference_of(images, small, ALONE)
+    first = make_reference(images, small, ALONE)
     calls = small.calls
-    again = reference_of(images, small, ALONE)
+    again = make_reference(images, small, ALONE)
     assert small.calls == calls
     assert frechet_distance(first.moments, again.moments) == pytest.approx(0, abs=1e-9)
     assert (again.n, again.digest, again.name) == (40, "f" * 12, "forty")
     (entry,) = (tmp_path / "store" / "cache").glob("features-*.safetensors")
     entry.write_bytes(entry.read_bytes()[:-9])
-    reference_of(images, small, ALONE)
+    make_reference(images, small, ALONE)
     assert small.calls > calls
     other = data.Images(dots(40, 3, (8, 8, 1)), "forty", "e" * 64)
-    assert frechet_distance(reference_of(other, small, ALONE).moments, first.moments) > 1e-3
+    assert frechet_distance(make_reference(other, small, ALONE).moments, first.moments) > 1e-3
     calls, small.digest = small.calls, "another network"
-    reference_of(other, small, ALONE)
+    make_reference(other, small, ALONE)
     assert small.calls > calls
 
 
 @pytest.mark.parametrize("form", ["sigma", "cov_triu"])
 def test_statistics_files(form: str, small: Small, tmp_path: Path) -> None:
-    found = measured(dots(50, 1, (8, 8, 1)), 50, small, ALONE)
+    found = measure(dots(50, 1, (8, 8, 1)), 50, small, ALONE)
     covariance = found.statistics.covariance.numpy()
     second = {"sigma": covariance, "cov_triu": covariance[np.triu_indices(24)]}[form]
     np.savez(tmp_path / "stats.npz", **{"mu": found.statistics.mean.numpy(), form: second})  # type: ignore[arg-type]
     assert is_statistics_file(str(tmp_path / "stats.npz"))
-    reference = statistics_file(str(tmp_path / "stats.npz"))
-    numbers = compared(found, reference)
-    assert numbers["fid"] == pytest.approx(0, abs=1e-9)
-    assert "kid" not in numbers
-    assert any("holds no images" in note for note in numbers["notes"])
+    reference = read_statistics(str(tmp_path / "stats.npz"))
+    metrics = compare(found, reference)
+    assert metrics.fid == pytest.approx(0, abs=1e-9)
+    assert metrics.kid is None
+    assert any("holds no images" in note for note in metrics.notes)
     np.savez(tmp_path / "images.npz", images=dots(3, 1))
     assert not is_statistics_file(str(tmp_path / "images.npz"))
 
@@ -151,7 +150,7 @@ def test_a_slow_reference_goes_on_where_it_stopped(
 ) -> None:
     monkeypatch.setattr(features, "KEPT", 100)
     images = data.Images(dots(230, 3, (8, 8, 1)), "dots", "a" * 64)
-    whole = reference_of(images, small, ALONE)
+    whole = make_reference(images, small, ALONE)
     (file,) = (tmp_path / "store" / "cache").glob("features-*")
     file.unlink()
     monkeypatch.setattr(reference, "MANY", 200)
@@ -164,9 +163,9 @@ def test_a_slow_reference_goes_on_where_it_stopped(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        reference_of(images, small, ALONE, track=interrupted)
+        make_reference(images, small, ALONE, track=interrupted)
     assert small.calls - calls == 6  # three pieces of two batches
-    found = reference_of(images, small, ALONE)
+    found = make_reference(images, small, ALONE)
     assert small.calls - calls == 10 - 1  # the last piece is one batch
     assert found.n == whole.n == 230
     torch.testing.assert_close(found.moments.mean, whole.moments.mean)
@@ -175,5 +174,16 @@ def test_a_slow_reference_goes_on_where_it_stopped(
     assert whole.kept is not None
     torch.testing.assert_close(found.kept, whole.kept)
     assert len(list((tmp_path / "store" / "cache").glob("features-*"))) == 1
-    reference_of(images, small, ALONE)
+    make_reference(images, small, ALONE)
     assert small.calls - calls == 9
+
+
+# ---------------------------------------------------------------- which images may be shown
+
+
+def test_images_of_a_set_that_may_not_be_shown_are_known_by_their_name() -> None:
+    assert may_be_shown("mnist")
+    assert may_be_shown("cifar10:test")
+    assert may_be_shown("/data/photos")
+    for source in ("celeba", "celeba:test", "/data/CelebA-faces.npy", "./celeba/", "aligned_celeba"):
+        assert not may_be_shown(source), source

@@ -10,8 +10,8 @@ import torch
 from scorefield import GaussianMixture
 
 
-def test_its_score_is_that_of_the_mixture() -> None:
-    script = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "few_ones.py"))
+def test_the_exact_score_is_that_of_the_mixture() -> None:
+    script = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "few_ones.py"))
     torch.manual_seed(0)
     points, x = torch.rand(7, 5, dtype=torch.float64), torch.rand(4, 5, dtype=torch.float64)
     mixture = GaussianMixture(points, 0.0, torch.ones(7))

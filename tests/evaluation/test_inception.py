@@ -1,4 +1,4 @@
-"""The FID network: its preprocessing, its two forms on the disk, and what is said where it is missing."""
+"""The FID network: its preprocessing, the two forms of its file, and the errors if it is missing or damaged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scorefield.evaluation.inception import ARCHIVE, EPSILON, PORT, Inception, by_size, fill, load_inception, resized
+from scorefield.evaluation.inception import (
+    ARCHIVE,
+    EPSILON,
+    PORT,
+    Inception,
+    in_full_batches,
+    load_inception,
+    load_weights,
+    resize,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,9 +33,9 @@ from scorefield.evaluation.inception import ARCHIVE, EPSILON, PORT, Inception, b
 )
 def test_the_resize_by_hand(row: list[float], size: int, expected: list[float]) -> None:
     x = torch.tensor(row, dtype=torch.float32)
-    wide = resized(x.view(1, 1, 1, -1).expand(1, 3, 2, -1), 2, size)
+    wide = resize(x.view(1, 1, 1, -1).expand(1, 3, 2, -1), 2, size)
     torch.testing.assert_close(wide, torch.tensor(expected).view(1, 1, 1, -1).expand(1, 3, 2, -1).float())
-    high = resized(x.view(1, 1, -1, 1), size, 1)
+    high = resize(x.view(1, 1, -1, 1), size, 1)
     torch.testing.assert_close(high.flatten(), torch.tensor(expected).float())
 
 
@@ -35,11 +44,11 @@ def test_the_resize_in_both_directions_by_hand() -> None:
     third = 1 / 3  # places 0, ⅔, 1⅓
     row, below = [0, 8 * third, 4], [8, 8 + 8 * third, 12]
     middle = [a + 2 * third * (b - a) for a, b in zip(row, below, strict=True)]
-    torch.testing.assert_close(resized(square, 3, 3)[0, 0], torch.tensor([row, middle, below]))
+    torch.testing.assert_close(resize(square, 3, 3)[0, 0], torch.tensor([row, middle, below]))
 
 
 def weights() -> list[tuple[str, list[Tensor]]]:
-    """Random ones for every convolution: weight, shift, mean, variance."""
+    """Random weight, shift, mean and variance for every convolution."""
     generator = torch.Generator().manual_seed(0)
     made = []
     for k, conv in enumerate(m for m in Inception().modules() if isinstance(m, nn.Conv2d)):
@@ -73,7 +82,7 @@ def test_both_forms_of_the_weights_make_one_network(tmp_path: Path, monkeypatch:
     torch.save(as_port(), tmp_path / "inception" / PORT)
     port = load_inception()
     archive = Inception()
-    fill(archive, as_archive(), "archive")
+    load_weights(archive, as_archive(), "archive")
     pixels = torch.randint(0, 256, (1, 20, 24, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     features = port(pixels)
     assert features.shape == (1, 2048)
@@ -85,7 +94,7 @@ def test_both_forms_of_the_weights_make_one_network(tmp_path: Path, monkeypatch:
 
 def test_normalisation_is_folded_into_the_convolution() -> None:
     network, tensors = Inception(), as_port(scale=1.7)
-    fill(network, tensors, "port")
+    load_weights(network, tensors, "port")
     weight, shift, mean, var = weights()[0][1]
     x = torch.rand(2, 3, 9, 9)
     expected = F.batch_norm(F.conv2d(x, weight, stride=2), mean, var, torch.full_like(shift, 1.7), shift, eps=EPSILON)
@@ -94,13 +103,13 @@ def test_normalisation_is_folded_into_the_convolution() -> None:
 
 
 def test_the_number_of_weights() -> None:
-    """21,785,568 as published, of which 17,216 scales are folded away."""
+    """21,785,568 as published, minus the 17,216 scales that are folded away."""
     assert sum(p.numel() for p in Inception().parameters()) == 21_785_568 - 17_216
 
 
 @pytest.mark.parametrize("n", [1, 3, 4, 9])
 def test_batches_of_one_size(n: int) -> None:
-    """Whatever comes, the work sees four rows; the zeros that fill them up come to nothing."""
+    """The work always sees four rows; the rows of zeros that fill them up are dropped."""
     seen: list[int] = []
 
     def work(x: torch.Tensor) -> torch.Tensor:
@@ -108,18 +117,18 @@ def test_batches_of_one_size(n: int) -> None:
         return x.flatten(1).sum(1, keepdim=True) + 1
 
     x = torch.arange(n * 6, dtype=torch.uint8).reshape(n, 2, 3)
-    assert torch.equal(by_size(work, x, 4), x.flatten(1).sum(1, keepdim=True) + 1)
+    assert torch.equal(in_full_batches(work, x, 4), x.flatten(1).sum(1, keepdim=True) + 1)
     assert seen == [4] * -(-n // 4)
 
 
 def test_grey_images_are_three_equal_channels() -> None:
     network = Inception()
-    fill(network, as_archive(), "archive")
+    load_weights(network, as_archive(), "archive")
     grey = torch.randint(0, 256, (1, 28, 28, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(network(grey), network(grey.expand(1, 28, 28, 3)))
 
 
-def test_without_weights_and_network_the_message_tells_what_to_do(
+def test_without_weights_and_network_the_error_names_the_file_and_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def offline(url: str, timeout: float) -> None:
@@ -127,7 +136,7 @@ def test_without_weights_and_network_the_message_tells_what_to_do(
 
     monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path))
     monkeypatch.setattr(urllib.request, "urlopen", offline)
-    with pytest.raises(FileNotFoundError, match=r"no route to host.*get https://.*6726825d\.pth.*put it into") as error:
+    with pytest.raises(FileNotFoundError, match=r"no route to host.*https://.*6726825d\.pth") as error:
         load_inception()
     assert str(tmp_path / "inception") in str(error.value)
 
@@ -147,11 +156,11 @@ def test_pixels_are_centred_at_128() -> None:
     network = Inception()
     network.layers = nn.Sequential(nn.Identity())
     pixels = torch.tensor([[0, 128], [255, 64]], dtype=torch.uint8)[:, :, None, None].expand(2, 2, 7, 3)[:1]
-    corner = resized((pixels.permute(0, 3, 1, 2).float() - 128) / 128, 299, 299)
+    corner = resize((pixels.permute(0, 3, 1, 2).float() - 128) / 128, 299, 299)
     torch.testing.assert_close(network(pixels), corner.mean((2, 3)))
 
 
-def test_means_leave_out_what_lies_beyond_the_border_and_the_last_pool_is_a_maximum() -> None:
+def test_means_leave_out_the_padding_and_the_last_pooling_is_a_maximum() -> None:
     pools = [m for m in Inception().modules() if isinstance(m, (nn.AvgPool2d, nn.MaxPool2d))]
     assert isinstance(pools[-1], nn.MaxPool2d)
     means = [pool for pool in pools if isinstance(pool, nn.AvgPool2d)]
@@ -160,7 +169,7 @@ def test_means_leave_out_what_lies_beyond_the_border_and_the_last_pool_is_a_maxi
         torch.testing.assert_close(mean(torch.ones(1, 1, 4, 4)), torch.ones(1, 1, 4, 4))
 
 
-def test_logits_are_the_class_layers_without_biases() -> None:
+def test_logits_are_those_of_the_class_layer_without_biases() -> None:
     network, features = Inception(), torch.rand(3, 2048)
     network.classes = torch.randn(1008, 2048)
     torch.testing.assert_close(network.logits(features), F.linear(features, network.classes))

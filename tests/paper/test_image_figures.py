@@ -1,29 +1,37 @@
-"""The paper's figures of image models and its table, of a small run."""
+"""The paper's figures of image models and its table, for a small run."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from cli.calls import failure
 from PIL import Image
-from small_reports import read, run, store
+from small_evaluation import read_json
+from small_reports import run as run
+from small_reports import small as small
+from small_reports import store as store
 
-from scorefield import distributed
-from scorefield.models import pretrained as shipped
-from scorefield.models.checkpoint import save_model
+from scorefield import distributed, load
 from scorefield.cli import main
-from scorefield.evaluation import image_figures
+from scorefield.evaluation import records
+from scorefield.evaluation.completions import MASKS
+from scorefield.evaluation.report import describe_model
+from scorefield.images import save_png
+from scorefield.models import pretrained
+from scorefield.models.build import build_network
+from scorefield.models.export import export
+from scorefield.models.model import save_model
+from scorefield.models.recipes import Recipe
+from scorefield.paper import image_figures
+from scorefield.paper.exhibits import HIDDEN
 from scorefield.paper.image_figures import KINDS
 from scorefield.paper.sheets import ABOVE, GAP, side_by_side, table_1, titles_of
-from scorefield.models.export import export
-from scorefield.images import save_png
-from scorefield.models.recipes import Recipe, network_of
-
-__all__ = ["run", "store"]
 
 
 @pytest.fixture(autouse=True)
@@ -39,24 +47,24 @@ def read_png(path: Path) -> np.ndarray:
 def figure(name: str, out: Path, *options: str | Path) -> dict[str, Any]:
     main(["figure", name, "--out", str(out), *map(str, options)])
     assert len(np.unique(read_png(out / f"{name}.png"))) > 20
-    found: dict[str, Any] = read(out / f"{name}.json")
+    found: dict[str, Any] = read_json(out / f"{name}.json")
     return found
 
 
 def test_the_figures_numbers_are_those_of_a_report(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its own parts, with as many samples; fig6 has the left half alone."""
+    """They are parts of a report with as many samples; fig6 has only the mask `left`."""
     monkeypatch.setitem(KINDS, "table1", KINDS["table1"]._replace(quick_n=8))
-    how = ["--steps", "7", "--step-size", "5e-4"]
     for name, kind in KINDS.items():
         folder = tmp_path / name
-        main(["report", str(run), "--out", str(folder), *how, "-n", str(kind.quick_n), "--parts", kind.part])
-        told = read(folder / "report.json")
+        main(["report", str(run), "--out", str(folder), "-n", str(kind.quick_n), "--parts", kind.part])
+        told = read_json(folder / "report.json")
         (ours,) = figure(name, tmp_path, "--quick", "--models", run)["models"]
         theirs = {key: value for key, value in told[kind.part].items() if key != "files"}
         if name == "fig6":
             theirs["masks"] = {"left": theirs["masks"]["left"]}
         assert ours[kind.part] == theirs
-        assert ours["sampler"] == told["sampler"]
+        for key in ("sampler", "precision", "calls", "model"):
+            assert ours[key] == told[key]
         assert (ours["name"], ours.get("n")) == ("run", kind.quick_n if name in ("fig5", "table1") else None)
 
 
@@ -81,19 +89,19 @@ def test_a_quick_sheet_is_no_wider_than_its_samples(run: Path, tmp_path: Path) -
 
 
 def test_titles() -> None:
-    def told(name: str, data: str) -> dict[str, Any]:
-        return {"name": name, "model": {"recipe": {"data": data}}}
-
-    ours = [told("mnist", "mnist"), told("mnist-small", "mnist"), told("cifar10", "cifar10"), told("run", "mine")]
+    record = describe_model(load("mnist-small"))
+    names = {"mnist": "mnist", "mnist-small": "mnist", "cifar10": "cifar10", "run": "mine"}
+    ours = [(name, replace(record, recipe={"data": data})) for name, data in names.items()]
     assert titles_of(ours) == ["MNIST", "MNIST (mnist-small)", "CIFAR-10", "run"]
 
 
 def test_the_table_has_the_papers_rows_and_ours() -> None:
-    plain = {"fid": 27.123, "inception_score": None, "n": 50_000}
-    denoised = {"fid": 24.4, "inception_score": 8.5, "inception_score_deviation": 0.1, "n": 50_000}
-    numbers = {"plain": plain, "denoised": denoised, "reference": {"name": "cifar10"}}
-    other = {**numbers, "reference": {"name": "mnist"}}
-    drawn = table_1([{"name": "cifar10", "numbers": numbers}, {"name": "x", "numbers": other}])
+    plain = records.Metrics(n=50_000, fid=27.123, inception_score=None)
+    denoised = records.Metrics(n=50_000, fid=24.4, inception_score=8.5, inception_score_deviation=0.1)
+    reference = records.ReferenceRecord(name="cifar10", digest="", n=50_000)
+    numbers = records.Numbers(plain=plain, denoised=denoised, reference=reference, inception="")
+    other = replace(numbers, reference=replace(reference, name="mnist"))
+    drawn = table_1([("cifar10", numbers), ("x", other)])
     cells = {place: cell.get_text().get_text() for place, cell in drawn.axes[0].tables[0].get_celld().items()}
     rows = [tuple(cells[row, column] for column in range(3)) for row in range(len(cells) // 3)]
     assert ("NCSN", "8.87 ± .12", "25.32") in rows
@@ -109,7 +117,8 @@ def test_the_table_has_the_papers_rows_and_ours() -> None:
 
 def test_a_quick_figure_goes_as_far_with_fewer_steps(tmp_path: Path) -> None:
     (told,) = figure("fig4", tmp_path, "--quick")["models"]
-    assert told["sampler"]["steps"] * told["sampler"]["step_size"] == pytest.approx(100 * 2e-5)
+    assert (told["sampler"]["steps"], told["sampler"]["step_size"]) == (10, 2e-4)  # 100 steps of 2e-5
+    assert told["calls"] == 100
     assert told["stages"]["rows"] == KINDS["fig4"].quick_n
     assert told["name"] == "mnist-small"
 
@@ -119,62 +128,57 @@ def test_a_quick_figure_goes_as_far_with_fewer_steps(tmp_path: Path) -> None:
     [
         (["fig2", "--models", "mnist-small"], "fig2 shows no models"),
         (["fig2", "--data", "mnist"], "fig2 shows no models"),
-        (["fig4", "--models", "nowhere"], "no shipped model of that name"),
-        (["all", "--models", "nowhere"], "no shipped model of that name"),
+        (["fig4", "--models", "nowhere"], "no file nowhere"),
+        (["all", "--models", "nowhere"], "no file nowhere"),
     ],
 )
-def test_what_cannot_be_made_is_said(
-    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["figure", *words, "--out", str(tmp_path / "new")])
-    assert stop.value.code == 2
+def test_wrong_calls(words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = failure(capsys, "figure", *words, "--out", tmp_path / "new")
+    assert code == 2
     assert not (tmp_path / "new").exists()
-    assert why in capsys.readouterr().err
+    assert why in said
 
 
 def test_without_a_gpu_large_models_are_shown_only_where_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(shipped, "FOLDERS", [tmp_path / "box"])
+    monkeypatch.setattr(pretrained, "FOLDERS", [tmp_path / "pretrained"])
     monkeypatch.setattr(distributed, "pick_device", lambda _: torch.device("cpu"))
     for name, sets in (("fig6", "celeba and cifar10"), ("table1", "cifar10")):
-        with pytest.raises(SystemExit):
-            main(["figure", name, "--out", str(tmp_path / "new")])
-        said = capsys.readouterr().err
-        assert f"{name} shows shipped models of {sets}, which are missing (name another model" in said
-    (tmp_path / "box").mkdir()
+        _, said = failure(capsys, "figure", name, "--out", tmp_path / "new")
+        assert f"pretrained models of {sets}, which are missing" in said
+    (tmp_path / "pretrained").mkdir()
     for name, source in (("cifar10", "cifar10"), ("celeba", "faces.npy")):  # which only its maker has
         recipe = Recipe(width=2, levels=2, data=source)
-        weights = network_of(recipe, channels=3).state_dict()
-        path = tmp_path / "box" / f"{name}.safetensors"
-        save_model(path, weights, None, recipe=recipe, shape=(3, 8, 8), step=1, facts={})
+        weights = build_network(recipe, channels=3).state_dict()
+        path = tmp_path / "pretrained" / f"{name}.safetensors"
+        save_model(path, weights, None, recipe=recipe, shape=(3, 8, 8), step=1)
     for name in ("fig6", "table1"):
-        with pytest.raises(SystemExit):
-            main(["figure", name, "--out", str(tmp_path / "new")])
-        said = capsys.readouterr().err
-        assert f"{name} of the shipped models takes hours or days without a GPU" in said
-        assert "(to wait for it all the same: --models cifar10, with --quick perhaps)" in said
+        _, said = failure(capsys, "figure", name, "--out", tmp_path / "new")
+        assert "without a GPU" in said
+        assert "--models cifar10, " in said  # and not celeba, whose images cannot be loaded by name
 
 
 @pytest.mark.filterwarnings("always:fig6 is made without")
-def test_a_shipped_model_without_its_images_is_left_out(
+def test_a_pretrained_model_without_its_images_is_left_out(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Unless it was asked for, or there is no other."""
-    export(run, tmp_path / "box" / "celeba.safetensors")  # its file knows the name of its images alone
-    (tmp_path / "box" / "other").symlink_to(run)
-    monkeypatch.setattr(shipped, "FOLDERS", [tmp_path / "box"])
-    monkeypatch.setattr(image_figures, "models_for", lambda *_: ["celeba", str(tmp_path / "box" / "other")])
+    """Unless it was asked for, or no other is left."""
+    export(run, tmp_path / "pretrained" / "celeba.safetensors")  # its file knows the name of its images alone
+    (tmp_path / "pretrained" / "other").symlink_to(run)
+    monkeypatch.setattr(pretrained, "FOLDERS", [tmp_path / "pretrained"])
+    monkeypatch.setattr(image_figures, "models_for", lambda *_: ["celeba", str(tmp_path / "pretrained" / "other")])
     assert [each["name"] for each in figure("fig6", tmp_path, "--quick")["models"]] == ["other"]
     assert "fig6 is made without celeba: cannot find what the model was trained on" in capsys.readouterr().err
     assert [each["name"] for each in figure("fig4", tmp_path, "--quick")["models"]] == ["celeba", "other"]
     capsys.readouterr()
     for shown, words in ((["celeba"], []), ([], ["--models", str(run), "celeba"])):
         monkeypatch.setattr(image_figures, "models_for", lambda *_, shown=shown: shown)
-        with pytest.raises(SystemExit):
-            figure("fig6", tmp_path, "--quick", *words)
-        said = capsys.readouterr().err
+        _, said = failure(capsys, "figure", "fig6", "--out", tmp_path, "--quick", *words)
         assert "cannot find what the model was trained on" in said
         assert "is made without" not in said
         assert "completing" not in said  # nothing is drawn first that would be lost
+
+
+def test_the_results_page_knows_the_masks_of_a_report() -> None:
+    assert tuple(HIDDEN) == MASKS

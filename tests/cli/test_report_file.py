@@ -1,66 +1,36 @@
-"""report: no work done twice, nothing lost that was there, and nothing in it of the machine on which it was made."""
+"""report: no work is done twice, no other report is lost, and nothing in it names the machine that made it."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from small_network import Small
-from small_reports import N, dots, read, report
+from small_evaluation import ALONE, Small, read_json
+from small_reports import N, dots, report
 from small_reports import run as run
 from small_reports import sampled as sampled
+from small_reports import small as small
 from small_reports import store as store
 
+from cli.calls import failure
 from scorefield import distributed, load, version
-from scorefield.evaluation import inception
 from scorefield.cli import main
-from scorefield.distributed import Group
-from scorefield.evaluation import How, Pool
-from scorefield.evaluation import report as parts
+from scorefield.evaluation import inception
+from scorefield.evaluation.report import ReportMaker
+from scorefield.evaluation.sample_cache import SampleCache
 
-ALONE = Group(0, 1, torch.device("cpu"))
-
-
-# ---------------------------------------------------------------- samples with and without the last step
+# ---------------------------------------------------------------- continuing
 
 
-def test_one_run_of_the_sampler_gives_what_two_would(
-    run: Path, tmp_path: Path, sampled: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, how = load(run), How(5, 1e-4, False, 3)
-    plain, denoised = Pool(model, how).pair(70, ALONE, batch_size=60)
-    assert sampled == [50, 20]
-    monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path / "other"))
-    apart = [Pool(model, How(5, 1e-4, kind, 3)).draw(70, ALONE, batch_size=100) for kind in (False, True)]
-    assert sampled == [50, 20, 70, 70]
-    assert np.array_equal(plain[:70], apart[0][:70])
-    assert np.array_equal(denoised[:70], apart[1][:70])
-    assert not np.array_equal(plain[:70], denoised[:70])
-
-
-def test_samples_that_are_there_are_not_drawn_again_for_a_pair(run: Path, sampled: list[int]) -> None:
-    model, how = load(run), How(5, 1e-4, True, 3)
-    Pool(model, how).draw(60, ALONE, batch_size=100)
-    assert Pool(model, how).missing(70) == [range(50, 70)]
-    Pool(model, how).pair(60, ALONE, batch_size=100)
-    assert sampled == [60]
-
-
-def test_samples_that_either_kind_lacks_are_counted(run: Path, tmp_path: Path, sampled: list[int]) -> None:
+def test_samples_of_which_either_kind_is_missing_are_counted(run: Path, tmp_path: Path, sampled: list[int]) -> None:
     model = load(run)
-    how = How(7, model.recipe.step_size, True, 0)
-    Pool(model, how).draw(N, ALONE, batch_size=100)
-    shutil.rmtree(Pool(model, How(7, model.recipe.step_size, False, 0)).folder)
+    SampleCache(model, model.sampler).with_denoising(True).draw(N, ALONE, batch_size=100)
+    shutil.rmtree(SampleCache(model, model.sampler).folder)
     assert sampled == [N]
     assert report(run, tmp_path / "r", "--parts", "samples")["sampling"] == {"images": N}
     assert sampled == [N, N]
-
-
-# ---------------------------------------------------------------- going on
 
 
 def test_an_interrupted_report_goes_on_where_it_stopped(
@@ -70,24 +40,24 @@ def test_an_interrupted_report_goes_on_where_it_stopped(
     shutil.rmtree(tmp_path / "store")
     sampled.clear()
 
-    def stopped(*_: object, **__: object) -> dict[str, Any]:
+    def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(parts.Work, "neighbors", stopped)
+        patched.setattr(ReportMaker, "neighbors", stopped)
         with pytest.raises(SystemExit) as exit_:
             report(run, tmp_path / "r")
     assert exit_.value.code == 130
-    before = read(tmp_path / "r" / "report.json")
+    before = read_json(tmp_path / "r" / "report.json")
     assert set(before) & {"samples", "stages", "neighbors", "numbers"} == {"samples", "stages"}
     assert before["command"].endswith("--parts samples stages")
     assert sampled == [N]
     capsys.readouterr()
     with monkeypatch.context() as patched:
-        patched.setattr(parts.Work, "stages", stopped)
+        patched.setattr(ReportMaker, "stages", stopped)
         found = report(run, tmp_path / "r")
     assert sampled == [N]
-    assert "stages: there already" in capsys.readouterr().err
+    assert "stages: already in" in capsys.readouterr().err
     assert found["seconds"]["stages"] == before["seconds"]["stages"]
     assert found["sampling"] == {"images": N}
     for part in ("samples", "stages", "neighbors", "numbers", "model", "training"):
@@ -102,22 +72,33 @@ def test_a_report_of_another_model_or_setting_is_not_lost(
 ) -> None:
     first = report(run, tmp_path / "r", "--parts", "numbers")
     report(run, tmp_path / "r", "--parts", "stages")
-    both = read(tmp_path / "r" / "report.json")
+    both = read_json(tmp_path / "r" / "report.json")
     assert both["numbers"] == first["numbers"]
     assert both["command"].endswith("--parts stages numbers")
     capsys.readouterr()
     np.save(tmp_path / "dots.npy", dots(60, 1))
     data = ["--data", str(tmp_path / "dots.npy")]
-    changes = {"model": ["--weights", "raw"], "n": ["-n", "20"], "data": data, "sampler": ["--seed", "1"]}
-    for what, others in changes.items():
-        with pytest.raises(SystemExit) as stopped:
-            report(run, tmp_path / "r", "--parts", "stages", *others)
-        assert stopped.value.code == 2
-        assert f"has another {what} (name another --out, or delete it)" in capsys.readouterr().err
-    assert read(tmp_path / "r" / "report.json") == both
+    changes = {"model": ["--weights", "raw"], "n": ["-n", "20"], "data": data, "sampler": ["--steps", "3"]}
+    for what, others in (changes | {"seed": ["--seed", "1"]}).items():
+        code, said = failure(capsys, "report", run, "--out", tmp_path / "r", "-n", str(N), "--parts", "stages", *others)
+        assert code == 2
+        assert f"another {what} " in said
+        assert "--out" in said
+    assert read_json(tmp_path / "r" / "report.json") == both
     (tmp_path / "r" / "report.json").unlink()
     raw = report(run, tmp_path / "r", "--parts", "numbers", "--weights", "raw")
     assert raw["numbers"]["plain"]["fid"] != first["numbers"]["plain"]["fid"]
+
+
+@pytest.mark.parametrize("content", ["{}", "half a file", '{"made_on": {}, "n": 30}'])
+def test_a_file_that_is_not_a_report_is_not_lost(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    (tmp_path / "report.json").write_text(content)
+    code, said = failure(capsys, "report", run, "--out", tmp_path, "-n", str(N), "--parts", "stages")
+    assert code == 2
+    assert "--out" in said
+    assert (tmp_path / "report.json").read_text() == content
 
 
 def test_data_of_the_same_name_in_two_places_are_told_apart(run: Path, tmp_path: Path) -> None:
@@ -139,10 +120,10 @@ def test_a_report_without_a_part_is_no_reason_to_refuse_another_setting(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(parts.Work, "draw", stopped)
+        patched.setattr(ReportMaker, "draw", stopped)
         with pytest.raises(SystemExit):
             report(run, tmp_path / "r")
-    assert read(tmp_path / "r" / "report.json")["n"] == N
+    assert read_json(tmp_path / "r" / "report.json")["n"] == N
     assert report(run, tmp_path / "r", "-n", "20", "--parts", "samples")["n"] == 20
 
 
@@ -161,7 +142,7 @@ def test_each_part_keeps_the_machine_and_the_versions_that_made_it(
     }
 
 
-# ---------------------------------------------------------------- nothing of the machine on which it was made
+# ---------------------------------------------------------------- nothing of the machine
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -183,15 +164,15 @@ def test_a_report_holds_no_path_of_this_machine(
     names = [found["model"]["data"], found["model"]["recipe"]["data"], found["neighbors"]["data"]]
     names += [found["numbers"]["reference"]["name"], found["numbers"]["loss_data"].split(" (")[0]]
     assert names == ["dots.npy"] * 5
-    assert "$SCOREFIELD_DATA/inception brings it" in found["numbers"]["preprocessing"][-1]
+    assert "$SCOREFIELD_DATA/inception" in found["numbers"]["preprocessing"][-1]
     assert ("of the reference dots.npy" in "".join(found["numbers"]["plain"]["notes"])) == given
     capsys.readouterr()
     main(["evaluate", str(run), "-n", "20", "--json", str(tmp_path / "e.json")])
-    assert f"in {store / 'inception'} brings it" in capsys.readouterr().err
+    assert str(store / "inception") in capsys.readouterr().err
     assert str(store) not in (tmp_path / "e.json").read_text()
 
 
-def test_a_place_below_the_working_folder_is_told_from_there(
+def test_a_path_below_the_working_folder_is_relative_to_it(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run.parent)

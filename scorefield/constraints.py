@@ -1,4 +1,4 @@
-"""Constraints: what a sampler puts onto x after each step.
+"""Constraints: what a sampler imposes on x after each step.
 
 A constraint is a function sigma -> (x -> x): it is called once at each noise level, and what it returns is applied
 after every step of that level.

@@ -38,12 +38,12 @@ def either_mode(s: Field, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     try:
         return forward_mode(s, x, v)
     except RuntimeError as error:
-        # PyTorch's ways of saying so: of an operator, and of code that its transforms (functorch) cannot go through
+        # PyTorch says so in two ways: for an operator, and for code that its transforms (functorch) cannot handle
         if not (isinstance(error, NotImplementedError) or "functorch" in str(error)):
             raise
         warnings.warn(
-            f"no forward-mode derivative, so reverse mode it is ({str(error).splitlines()[0]}); "
-            "quadratic_form=derivatives.reverse_mode saves the attempt",
+            f"no forward-mode derivative, so reverse mode is used ({str(error).splitlines()[0]}); "
+            "quadratic_form=derivatives.reverse_mode avoids the attempt",
             stacklevel=2,
         )
     return reverse_mode(s, x, v)

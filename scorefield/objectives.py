@@ -96,5 +96,5 @@ def weighted(
     objective: Objective = denoising,
     weight: Callable[[Tensor], Tensor] = torch.square,
 ) -> Tensor:
-    """λ(σ) ℓ(θ; σ) for each example, (B,): the terms of Eq. 6, for who wants to see them by level."""
+    """λ(σ) ℓ(θ; σ) for each example, (B,): the terms of Eq. 6, for losses by noise level."""
     return weight(sigma) * objective(score, x, sigma)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +11,22 @@ import pytest
 import torch
 from gpu import GPU, rel
 from gpu import without_tf32 as without_tf32
+from labelled import Labelled
 
 from scorefield import data
-from scorefield.models import checkpoint
+from scorefield.acceleration.graphs import Recorded
 from scorefield.distributed import Group, joined
-from scorefield.evaluation import measured
-from scorefield.paper import fig1
-from scorefield.models.generate import generate
+from scorefield.evaluation.features import measure
 from scorefield.evaluation.inception import load_inception
 from scorefield.metrics import Statistics, frechet_distance
+from scorefield.models import checkpoint
+from scorefield.models.build import build_network
+from scorefield.models.model import Model
+from scorefield.models.recipes import Recipe
 from scorefield.networks import RefineNet
 from scorefield.noise import SampleNoise, geometric
-from scorefield.models.recipes import Recipe, network_of
+from scorefield.samplers import AnnealedLangevin, last
 from scorefield.training import train
-from scorefield.samplers import last
 
 pytestmark = GPU
 
@@ -40,8 +40,9 @@ def test_a_seed_gives_the_same_noise_on_a_gpu() -> None:
 
 
 def test_the_networks_score_and_its_gradients_are_the_same_on_a_gpu() -> None:
-    network = network_of(Recipe(width=32), channels=3)
-    x, sigma, weight = torch.rand(4, 3, 33, 47), network.sigmas[[0, 3, 6, 9]], torch.randn(4, 3, 33, 47)
+    network = build_network(Recipe(width=32), channels=3)
+    sigma = geometric(1.0, 0.01, 10)[[0, 3, 6, 9]]
+    x, weight = torch.rand(4, 3, 33, 47), torch.randn(4, 3, 33, 47)
     found = []
     for device in ("cpu", "cuda"):
         y = network.to(device)(x.to(device), sigma.to(device))
@@ -51,52 +52,36 @@ def test_the_networks_score_and_its_gradients_are_the_same_on_a_gpu() -> None:
         assert rel(there, here) < 1e-4
 
 
-def test_figure_1s_recorded_training_is_the_plain_one() -> None:
-    """The first losses; later ones drift apart, because rounding grows."""
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-    images = data.Images(pixels, "noise", "0" * 64)
-    settings = fig1.Settings(iterations=6, batch_size=8, filters=(8, 8, 8, 16, 16))
-    for sigma in (0.0, 0.01):
-        here, there = (fig1.train(images, sigma, settings, device=torch.device(name)).curve for name in ("cpu", "cuda"))
-        np.testing.assert_allclose(there, here, rtol=1e-2, atol=0.05)
+@pytest.mark.parametrize("precision", ["auto", "float32"])
+def test_the_same_seed_gives_the_same_images_for_any_batch_size(precision: str) -> None:
+    sigmas = geometric(1.0, 0.1, 3)
+    network = RefineNet(channels=1, width=16, sigmas=sigmas).cuda().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = Model(
+        network.requires_grad_(False), (1, 28, 28), AnnealedLangevin(tuple(sigmas.tolist()), step_size=1e-3, steps=5)
+    )
+    one = last(model.states(range(6), precision=precision))
+    parts = [last(model.states(part, precision=precision)) for part in (range(2), range(2, 6))]
+    tolerance = 1e-3 if precision == "float32" else 1e-2
+    torch.testing.assert_close(one, torch.cat(parts), rtol=tolerance, atol=tolerance)
+    if precision == "auto":
+        assert isinstance(model.fast_score(6), Recorded)
+        torch.testing.assert_close(model.sample(6, batch_size=4), one.clamp(0, 1), rtol=tolerance, atol=tolerance)
 
 
-def test_figure_1_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-    images, cuda, kept = data.Images(pixels, "noise", "0" * 64), torch.device("cuda"), tmp_path / "kept.safetensors"
-    settings = fig1.Settings(iterations=6, batch_size=8, filters=(8, 8, 8, 16, 16))
-    whole, done = fig1.train(images, 0.01, settings, device=cuda).curve, list[int]()
-    monkeypatch.setattr(fig1, "SECONDS", -1.0)
-
-    def first_three(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
-        done.append(total)
-        return islice(items, 3)
-
-    for expected in (3, 6):
-        curve = fig1.train(images, 0.01, settings, device=cuda, kept=kept, track=first_three).curve
-        np.testing.assert_allclose(curve, whole[:expected], rtol=1e-3, atol=5e-3)
-    assert done == [6, 3]
-
-
-def test_figure_1_as_it_is_made_is_near_to_float32() -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-    images = data.Images(pixels, "noise", "0" * 64)
-    settings = fig1.Settings(iterations=3, batch_size=32)
-    curves = []
-    for allowed in (False, True):
-        torch.backends.cudnn.allow_tf32 = allowed
-        curves.append(fig1.train(images, 0.01, settings, device=torch.device("cuda")).curve)
-    np.testing.assert_allclose(curves[1], curves[0], rtol=5e-2, atol=0.5)
-
-
-def test_the_same_seed_gives_the_same_images_for_any_batch_size() -> None:
-    network = RefineNet(channels=1, width=16, sigmas=geometric(1.0, 0.1, 3)).cuda()
-    one = last(generate(network, network.sigmas, (1, 28, 28), range(6), step_size=1e-3, steps=5))
-    parts = [
-        last(generate(network, network.sigmas, (1, 28, 28), part, step_size=1e-3, steps=5))
-        for part in (range(2), range(2, 6))
-    ]
-    torch.testing.assert_close(one, torch.cat(parts), rtol=1e-3, atol=1e-3)
+def test_a_model_samples_on_a_gpu_what_it_samples_on_a_cpu() -> None:
+    """With classes, completions, and cut and padded batches; in float32."""
+    sampler = AnnealedLangevin((1.0, 0.1), step_size=1e-3, steps=5)
+    here, there = (
+        Model(Labelled().to(device), (1, 8, 8), sampler, labels=tuple("abcde")) for device in ("cpu", "cuda")
+    )
+    choices: list[dict[str, Any]] = [{}, {"label": "c"}, {"label": [4, 0, 1, 2, 3]}, {"batch_size": 2}]
+    for options in choices:
+        found = there.sample(5, seed=2, **options)
+        assert found.is_cuda
+        torch.testing.assert_close(found.cpu(), here.sample(5, seed=2, **options), rtol=1e-4, atol=1e-4)
+    image, mask = torch.rand(1, 8, 8), (torch.rand(8, 8) < 0.5).float()
+    found = there.inpaint(image, mask, n=3, seed=2).cpu()
+    torch.testing.assert_close(found, here.inpaint(image, mask, n=3, seed=2), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["auto", "float32", "bfloat16"])
@@ -120,11 +105,11 @@ def test_fid_of_cifar10s_training_set_against_its_test_set() -> None:
     train, test = data.load("cifar10"), data.load("cifar10:test")
     network = load_inception(device="cuda")
     group = Group(0, 1, torch.device("cuda", 0))
-    reference = measured(train.pixels, 50_000, network, group, batch_size=500).statistics
+    reference = measure(train.pixels, 50_000, network, group, batch_size=500).statistics
     halves = Statistics.empty(2048)
     for rank in range(2):
         part = test.pixels[5000 * rank : 5000 * (rank + 1)]
-        halves.merge(measured(part, 5000, network, group, batch_size=99).statistics)
-    whole = measured(test.pixels, 10_000, network, group, batch_size=256).statistics
+        halves.merge(measure(part, 5000, network, group, batch_size=99).statistics)
+    whole = measure(test.pixels, 10_000, network, group, batch_size=256).statistics
     assert frechet_distance(reference, whole) == pytest.approx(3.151, abs=0.005)
     assert frechet_distance(reference, halves) == pytest.approx(frechet_distance(reference, whole), abs=1e-4)

@@ -1,7 +1,7 @@
 """The network of Fig. 1 and its derivative along a direction, in one pass by fused kernels.
 
-`derivatives.forward_mode` computes the same of any network. Here values and derivatives go through each convolution
-together, as one batch of twice the size, and through what is between two convolutions in one launch.
+`derivatives.forward_mode` computes the same for any network. Here values and derivatives go through each convolution
+together, as one batch of twice the size, and everything between two convolutions is one kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESIZE: dict[Resize, Resize] = {resnet.same: resnet.same, resnet.half: halve, re
 
 
 class Dual:
-    """A QuadraticForm of this network, whatever field it is given."""
+    """The QuadraticForm of this network. It ignores the field that it is called with."""
 
     def __init__(self, network: ResNet) -> None:
         self._network = network
@@ -43,8 +43,9 @@ class Dual:
 
 
 def _block(block: Block, z: Tensor, active: Tensor, after: nn.GroupNorm) -> tuple[Tensor, Tensor]:
-    """What comes out of the block, and the ELU of its norm, with which the next one begins; resizing changes no
-    bias."""
+    """The output of the block, and the ELU of its norm `after`, with which the next block begins.
+
+    Biases are added after resizing, which does not change them."""
     resize = RESIZE[block.resize]
     _, middle = norm_elu(resize(_linear(block.first, active)), _bias(block.first), block.norm2)
     change, bias, z = _linear(block.second, middle), _bias(block.second), resize(z)
@@ -54,7 +55,7 @@ def _block(block: Block, z: Tensor, active: Tensor, after: nn.GroupNorm) -> tupl
 
 
 def _linear(convolution: nn.Conv2d, z: Tensor) -> Tensor:
-    """Without its bias, which derivatives do not have."""
+    """The convolution without its bias, which derivatives do not have."""
     return F.conv2d(z, convolution.weight, padding=convolution.padding)
 
 

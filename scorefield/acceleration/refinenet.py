@@ -1,14 +1,14 @@
-"""RefineNet's forward pass with fused kernels, in 16 bit, for GPUs. The same weights, the same function.
+"""RefineNet's forward pass with fused kernels, in 16 bit, for GPUs: the same weights and the same function.
 
-What differs from refinenet.py, which is the reference: activations are float16 (or bfloat16) and channels-last; each
-normalisation goes with its ELU and with the bias of the convolution before it; residual sums go with the biases they
-wait for. The first convolution is float32, since the noise of the last levels is smaller than 16 bit's steps near 1,
-and the last one TF32.
+It differs from networks/refinenet.py, the reference, in this: activations are float16 (or bfloat16) and channels-last;
+one kernel does a normalisation with its ELU and the bias of the convolution before it; another adds residual paths and
+their biases. The first convolution is float32, because the noise of the last levels is smaller than the spacing of
+16-bit numbers near 1. The last convolution is TF32.
 
-float16 has three more binary digits than bfloat16 but less room. RefineNet's residual paths, which nothing normalises,
-were seen to pass 65,504 on MNIST, so all activations are held multiplied by UNIT: normalisations make them so, the
-convolutions keep them so, and the biases are multiplied alike. Where paths grow most they are multiplied by DEEP.
-Gradients are scaled as well: see scaled.py.
+float16 has three more bits of precision than bfloat16, but a smaller range. RefineNet's residual paths are not
+normalised, and exceeded 65,504 on MNIST. So all activations are stored multiplied by UNIT: the normalisations apply the
+factor, the convolutions keep it, and the biases are multiplied by it too. Where the paths grow most, the factor is
+DEEP. Gradients are scaled as well: see scaled.py.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from scorefield.networks.refinenet import (
 )
 
 UNIT = 2.0**-6
-"""65,504 stands for 4 million then. What is normalised is of the order of 1, far from float16's smallest steps."""
+"""With it, 65,504 stands for 4 million. Normalised values are about 1, far above float16's smallest numbers."""
 DEEP = 2.0**-12
-"""Of the dilated stages, where 65,504 stands for 268 million. Each begins with a convolution of a path that nothing has
-normalised, and the normalisations after it make the score blind to how long the path is, so that it only grows: on
-CIFAR-10 to 1.0, 3.1 and 3.8 million after 20,000, 40,000 and 46,500 steps (before these stages to 500 and 1,000). At
-the beginning paths are of the order of 1: float16 is as exact there as ever, and only what is below ¼ has an error of
-up to 2⁻¹³."""
+"""The factor of the dilated stages, with which 65,504 stands for 268 million. Each of these stages begins with a
+convolution of a path that is not normalised. The normalisations after it make the score independent of the path's
+size, so that training lets it grow: on CIFAR-10 to 1.0, 3.1 and 3.8 million after 20,000, 40,000 and 46,500 steps (500
+and 1,000 before these stages). Early in training, paths are of the order of 1: float16 has its full precision there,
+and only values below ¼ have an error of up to 2⁻¹³."""
 DILATED = 4
-"""The first block of these stages. What comes of them stays so multiplied up to the normalisations before their sum."""
+"""The first block of these stages. Their results keep the factor DEEP up to the normalisations before the fusion."""
 
 
 class FusedRefineNet:
     """A score s(x, σ) with the weights of `network`, which must be on a GPU, channels-last.
 
-    `dtype`: float16, or bfloat16, which has room for activations of any size but three digits less. `bad` is 0
-    and becomes 1 in a backward pass in which a parameter's gradient is not finite: who reads it sets it back.
+    `dtype` is float16, or bfloat16, which has room for activations of any size but three bits less precision. `bad` is
+    0, and becomes 1 in a backward pass in which a parameter's gradient is not finite; whoever reads it resets it.
     """
 
     def __init__(self, network: RefineNet, *, dtype: torch.dtype = torch.float16) -> None:
@@ -98,21 +98,22 @@ class FusedRefineNet:
             return Outside.apply(y, scale)  # type: ignore[no-untyped-call]
 
     def _unscaled(self, grad: Tensor, scale: Scale) -> Tensor:
-        """The gradient of x, which comes last: where that of no parameter is wanted, nothing else joins the streams."""
+        """The gradient of x. It comes last, and where no parameter's gradient is asked for, nothing else waits for the
+        second stream."""
         if self._aside is not None:
             self._aside.join()
         return grad / scale.value
 
 
 def _convolutions(*, allow_tf32: bool) -> AbstractContextManager[None]:
-    """Inside, float32 convolutions with or without TF32, and all else as it is."""
+    """Inside, float32 convolutions use TF32 or not; other settings stay as they are."""
     cudnn = torch.backends.cudnn
     kept = {"benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
     return cudnn.flags(enabled=True, **kept, allow_tf32=allow_tf32)
 
 
 class _Call:
-    """One forward pass: `of` each parameter what stands for it inside, and each sample's level."""
+    """One forward pass. `of` maps each parameter to its form inside; `level` is each sample's noise level."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class _Call:
         dtype: torch.dtype | None = None,
         units: tuple[float, float] = (UNIT, UNIT),
     ) -> tuple[Tensor, Tensor]:
-        """The normalised x, and x for its other uses. `units`: see kernels.norm."""
+        """The normalised x, and x itself for its other uses. `units`: see kernels/norm.py."""
         assert isinstance(module, CondInstanceNorm)
         gamma, alpha, beta = (self.of[table] for table in (module.gamma, module.alpha, module.beta))
         return norm(
@@ -148,16 +149,16 @@ class _Call:
         )  # fmt: skip
 
     def conv(self, module: nn.Module, x: Tensor) -> Tensor:
-        """Without its bias, which the caller passes on."""
+        """The convolution without its bias, which the caller adds later."""
         assert isinstance(module, nn.Conv2d)
         return Conv.apply(x, self.of[module.weight], module, self.aside)  # type: ignore[no-untyped-call]
 
     def outer(self, module: nn.Conv2d, x: Tensor) -> Tensor:
-        """In float32, with its bias."""
+        """The convolution in float32, with its bias."""
         return F.conv2d(x, self.of[module.weight], self.bias(module), module.stride, module.padding)
 
     def residual(self, block: ResidualBlock, x: Tensor, given: float, unit: float) -> Tensor:
-        """x comes multiplied by `given`, the result is multiplied by `unit`."""
+        """A residual block. x is given multiplied by `given`; the result is multiplied by `unit`."""
         h, x = self.norm(block.norm1, x, units=(given, unit))
         h, _ = self.norm(block.norm2, self.conv(block.conv1, h), self.bias(block.conv1), units=(unit, unit))
         h = self.conv(block.conv2, h)
@@ -177,7 +178,7 @@ class _Call:
         return x
 
     def fuse(self, module: MultiScaleFusion, unit: float, fine: Tensor, coarse: Tensor) -> Tensor:
-        """The ELU that comes next is taken here."""
+        """The fusion of both paths, with the ELU that comes next."""
         units = (unit, UNIT)
         fine = self.conv(module.convs[0], self.norm(module.norms[0], fine, elu=False, units=units)[0])
         coarse = self.conv(module.convs[1], self.norm(module.norms[1], coarse, elu=False, units=units)[0])
@@ -186,27 +187,27 @@ class _Call:
         return add(fine, coarse, self.bias(*module.convs), elu=True, unit=UNIT, beside=self.beside)
 
     def resized(self, x: Tensor, size: torch.Size) -> Tensor:
-        """Bilinear, as products with a matrix for each direction: fast backwards too, and without atomics."""
+        """Bilinear interpolation as a matrix product for each direction: its gradient is fast too, without atomics."""
         b, c, height, width = x.shape
         wide = torch.matmul(self.line(width, size[1], x), x.permute(0, 2, 3, 1))
         high = torch.matmul(self.line(height, size[0], x), wide.reshape(b, height, size[1] * c))
         return high.view(b, *size, c).permute(0, 3, 1, 2)
 
     def line(self, old: int, new: int, x: Tensor) -> Tensor:
-        """The matrix (new, old) that interpolates along one direction, of x's type."""
+        """The matrix (new, old) that interpolates along one direction, in x's type."""
         if (old, new) not in self.resize:
             made = F.interpolate(torch.eye(old, device=x.device)[:, None], new, mode="linear", align_corners=True)
             self.resize[old, new] = made[:, 0].T.contiguous().to(x.dtype)
         return self.resize[old, new]
 
     def pool(self, module: ChainedResidualPooling, x: Tensor, unit: float) -> Tensor:
-        """Of x after its ELU."""
+        """The chained pooling of x, to which the ELU was applied already."""
         h, x = self.norm(module.norms[0], x, elu=False, units=(unit, unit))
         h, link = self.norm(module.norms[1], self.conv(module.convs[0], pool(h)), elu=False, units=(unit, unit))
         return x + link + self.conv(module.convs[1], pool(h))
 
     def refine(self, block: RefineBlock, unit: float, fine: Tensor, coarse: Tensor | None = None) -> Tensor:
-        """They come multiplied by `unit`, as is the result where `fine` comes alone; that of two is so by UNIT."""
+        """Inputs are multiplied by `unit`. So is the result of one input; that of two is multiplied by UNIT."""
         fine = self.units(block.adapt[0], fine, unit)
         if coarse is None or block.fuse is None:
             h = torch.ops.aten.elu(fine, unit, 1, 1 / unit)  # unit · ELU(fine/unit)

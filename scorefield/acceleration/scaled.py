@@ -1,5 +1,5 @@
-"""How a network computes in float16 inside and is float32 outside: its parameters as they are used there, and
-gradients that are multiplied by a power of two, which each backward pass chooses by the largest that comes to it.
+"""A network that computes in float16 inside and is float32 outside: its parameters are converted on the way in, and
+gradients are multiplied by a power of two, which each backward pass chooses by its largest gradient.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from torch.nn import functional as F
 from scorefield.acceleration.kernels.streams import Aside
 
 LARGEST = -2
-"""Gradients are scaled so that the largest of the network's output lies between 2⁻³ and 2⁻². Those of activations are
-divided by their units as well, and far from 65,504 all the same: seen were 26 times the output's where the unit is
-2⁻⁶, which makes 420, and 4 times where it is 2⁻¹², which makes 4,000; those of weights, which sum over pixels and
-batch, 300 times. Along large residual paths gradients are small, 3e-5 of the output's on MNIST after 20,000 steps: with
-a LARGEST of -4 those of some parameters were 18 % beside float32's, with -8 75 %, with 0 1 %. On CIFAR-10 after 46,500
-steps the gradients of all 315 parameters are within 7 % of float32's, but for three convolutions that add 10⁻⁴ to
-their path."""
+"""Gradients are scaled so that the largest at the network's output lies between 2⁻³ and 2⁻². Gradients of activations
+are divided by their units as well, and still stay far from 65,504: the largest measured were 26 times the output's
+where the unit is 2⁻⁶, which makes 420, and 4 times where it is 2⁻¹², which makes 4,000; those of weights, which are
+sums over pixels and batch, were 300 times the output's. Along large residual paths gradients are small, 3e-5 of the
+output's on MNIST after 20,000 steps: with LARGEST = -4 those of some parameters differed from float32's by 18 %, with
+-8 by 75 %, with 0 by 1 %. On CIFAR-10 after 46,500 steps the gradients of all 315 parameters are within 7 % of
+float32's, except for three convolutions that add only 10⁻⁴ to their path."""
 USUAL = 17
-"""For batches of more than 2¹⁷ pixels (128 images of 32 × 32) it is less, in proportion, as the sums may be more."""
+"""Batches of more than 2¹⁷ pixels (128 images of 32 × 32) get a proportionally smaller scale, because sums over them
+may be larger."""
 
 
 class Conv(torch.autograd.Function):
-    """A convolution whose weight's gradient is computed beside what comes next."""
+    """A convolution whose weight gradient is computed on a second stream, in parallel with what comes next."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, module: nn.Conv2d, aside: Aside | None) -> Tensor:  # noqa: ANN401
@@ -59,7 +60,7 @@ class Scale:
 
 
 class Outside(torch.autograd.Function):
-    """Nothing forwards. Backwards, gradients that leave the network's output get their scale."""
+    """The identity. In the backward pass, it chooses the scale and applies it to the gradient of the output."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, scale: Scale) -> Tensor:  # noqa: ANN401
@@ -77,8 +78,8 @@ class Outside(torch.autograd.Function):
 
 
 class Inside(torch.autograd.Function):
-    """Parameters as they are used inside; their gradients in float32, unscaled. All in a few launches. The first `cast`
-    of them become 16 bit, the next are multiplied by `units`, the rest stay as they are."""
+    """Parameters in the form that is used inside the network, and their gradients in float32 with the scale removed, in
+    a few launches. The first `cast` parameters become 16 bit, the next are multiplied by `units`, the rest stay."""
 
     @staticmethod
     def forward(
@@ -111,5 +112,5 @@ class Inside(torch.autograd.Function):
 
 
 def _parts(tensors: tuple[Tensor, ...], first: int, more: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """The first so many of them, so many more, and the rest."""
+    """Three parts: the first `first` tensors, the next `more`, and the rest."""
     return list(tensors[:first]), list(tensors[first : first + more]), list(tensors[first + more :])

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from scorefield.cli.app import JsonFile, app, prepare_file, say
 from scorefield.files import write_json
-
-if TYPE_CHECKING:
-    from scorefield.training.bench import Benchmark
 
 ROWS = [
     ("  images per second", "train_images_per_second", ""),
@@ -23,7 +19,7 @@ ROWS = [
     ("  TFLOP/s", "sample_tflops", ""),
     ("  share of the peak", "sample_share", ""),
 ]
-"""Rows of the table: label, field of `PathSpeed`, unit."""
+"""Rows of the table: label, key of the numbers, unit."""
 
 
 @app.command
@@ -54,20 +50,20 @@ def bench(
     found = benchmark(network, pick_device(device), say=say)
     _print(found)
     if json_file is not None:
-        write_json(json_file, asdict(found))
+        write_json(json_file, found)
 
 
-def _print(found: Benchmark) -> None:
-    plain, fast = found.paths["plain"], found.paths["fast"]
+def _print(found: dict[str, Any]) -> None:
+    plain, fast = found["paths"]["plain"], found["paths"]["fast"]
     print(
-        f"{found.network}, width {found.width}, {found.gflop_per_image:.2f} GFLOP per image and call, on "
-        f"{found.device} (peak, of matrix products: {found.peak_tflops:.3g} TFLOP/s)"
+        f"{found['network']}, width {found['width']}, {found['gflop_per_image']:.2f} GFLOP per image and call, on "
+        f"{found['device']} (peak, of matrix products: {found['peak_tflops']:.3g} TFLOP/s)"
     )
     print(f"{'':40} {'plain':>10} {'fast':>10} {'ratio':>7}")
-    for label, key, unit in ((f"training step, batch {fast.train_batch}", "train_ms", "ms"), *ROWS):
-        one, other = getattr(plain, key), getattr(fast, key)
+    for label, key, unit in ((f"training step, batch {fast['train_batch']}", "train_ms", "ms"), *ROWS):
+        one, other = plain[key], fast[key]
         print(f"{label:40} {one:10.4g} {other:10.4g} {max(one, other) / max(min(one, other), 1e-12):6.1f}× {unit}")
-    for size, other in fast.sample_ms.items():
-        one = plain.sample_ms[size]
+    for size, other in fast["sample_ms"].items():
+        one = plain["sample_ms"][size]
         print(f"{f'network call of {size} images':40} {one:10.4g} {other:10.4g} {one / other:6.1f}× ms")
-    print(f"from the start of the process to the end of the first training step: {fast.start_seconds:.1f} s")
+    print(f"from the start of the process to the end of the first training step: {fast['start_seconds']:.1f} s")

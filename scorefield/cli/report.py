@@ -90,11 +90,11 @@ def _command(model: str, options: dict[str, Any], sampling: Sampling) -> str:
 def _place(word: str) -> str:
     """A full path as seen from the working folder, or its last part if it is elsewhere, because reports are published.
     Other words stay as they are."""
-    from scorefield.data.named import name_alone
+    from scorefield.data.named import short_name
     from scorefield.files import from_here
 
     path = Path(word)
-    return word if not path.is_absolute() else from_here(path) or name_alone(word)
+    return word if not path.is_absolute() else from_here(path) or short_name(word)
 
 
 def _print(name: str, found: Report) -> None:

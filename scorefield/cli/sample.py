@@ -123,7 +123,7 @@ def inpaint(
         out: FILE.png for the picture, FILE.npy for the completions' bytes (N, H, W, C).
     """
     from scorefield.data import pictures
-    from scorefield.data.masks import mask_of
+    from scorefield.data.masks import make_mask
     from scorefield.distributed import joined
     from scorefield.images import save_completions, to_float
     from scorefield.models.model import load
@@ -138,11 +138,11 @@ def inpaint(
         loaded = load(model, weights=sampling.weights, device=group.device)
         picture = pictures.open_image(image).convert("L" if loaded.shape[0] == 1 else "RGB")
         if crop is None:
-            fit = pictures.fit_for(loaded.shape, loaded.recipe.crop, picture.size)
+            fit = pictures.fit_to_model(loaded.shape, loaded.recipe.crop, picture.size)
         else:
-            fit = pictures.fit_of(loaded.shape[1:], crop)
-        original = pictures.fitted(picture, str(image), fit)
-        known = mask_of(mask, fit, picture.size, seed=sampling.seed)
+            fit = pictures.parse_fit(loaded.shape[1:], crop)
+        original = pictures.crop_and_resize(picture, str(image), fit)
+        known = make_mask(mask, fit, picture.size, seed=sampling.seed)
         if group.main:
             _note_odd_image(picture.size, fit.crop, known)
         y = to_float(original[None])[0].to(group.device)

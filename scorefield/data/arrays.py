@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scorefield.data.cache import prepared
 from scorefield.data.folders import VERSION
 from scorefield.data.images import Images, Labels, Pixels, digest_of
-from scorefield.data.pictures import Fit, fitted
+from scorefield.data.pictures import Fit, crop_and_resize
 from scorefield.progress import Track
 
 Array = NDArray[Any]
@@ -39,7 +39,7 @@ def array_images(
         from PIL import Image
 
         row = np.asarray(pixels[k])
-        return fitted(Image.fromarray(row[..., 0] if row.shape[-1] == 1 else row), names[k], fit)
+        return crop_and_resize(Image.fromarray(row[..., 0] if row.shape[-1] == 1 else row), names[k], fit)
 
     key = hashlib.sha256(repr((VERSION, digest, tuple(fit))).encode()).hexdigest()
     names = [f"{source}[{k}]" for k in range(len(pixels))]

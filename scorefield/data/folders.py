@@ -15,7 +15,7 @@ import numpy as np
 
 from scorefield.data.cache import Row, prepared
 from scorefield.data.images import Images, Labels
-from scorefield.data.pictures import ENDINGS, Fit, decode, fitted
+from scorefield.data.pictures import ENDINGS, Fit, crop_and_resize, decode
 from scorefield.data.places import folder_of
 from scorefield.progress import Track
 
@@ -44,7 +44,7 @@ def file_images(folder: Path, names: Sequence[str], source: str, fit: Fit, *, tr
             image = decode(folder / names[k])
         except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
             return f"{type(error).__name__}: {error}"
-        return fitted(image, str(folder / names[k]), fit)
+        return crop_and_resize(image, str(folder / names[k]), fit)
 
     key = _content_key(folder, names, fit, track=track)
     rows = _in_order(read, len(names))

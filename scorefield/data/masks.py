@@ -67,7 +67,7 @@ SHAPES: dict[str, Callable[[int, int, int], Tensor]] = {
 NAMES = tuple(SHAPES)
 
 
-def mask_of(name: str, fit: pictures.Fit, image_size: tuple[int, int] | None = None, *, seed: int = 0) -> Tensor:
+def make_mask(name: str, fit: pictures.Fit, image_size: tuple[int, int] | None = None, *, seed: int = 0) -> Tensor:
     """A mask (H, W) of the fitted size, by name or from a file.
 
     left, right, top, bottom: this half is hidden; center: the middle half of the height and of the width; random: half
@@ -83,7 +83,9 @@ def mask_of(name: str, fit: pictures.Fit, image_size: tuple[int, int] | None = N
         if not path.is_file():
             raise FileNotFoundError(f"there is no mask {name} (give an image file, or one of {', '.join(NAMES)})")
         picture = pictures.open_image(path).convert("L")
-        pixels = pictures.fitted(picture, name, fit if picture.size == image_size else pictures.Fit(size=fit.size))
+        pixels = pictures.crop_and_resize(
+            picture, name, fit if picture.size == image_size else pictures.Fit(size=fit.size)
+        )
         mask = torch.tensor(pixels[..., 0]) > 127
     if mask.all():
         raise ValueError(f"the mask {name} hides nothing (paint what is to be filled in black)")

@@ -60,7 +60,7 @@ def named_images(source: str, fit: Fit, *, track: Track[Any]) -> Images:
     return replace(images, name=source, classes=() if images.labels is None else named.classes)
 
 
-def name_alone(source: str) -> str:
+def short_name(source: str) -> str:
     """The last part of a path, which tells nothing about the machine. A folder with the name of a data set becomes
     ./NAME, so that it is not taken for the data set."""
     *before, name = re.split(r"[/\\]", re.sub(r"[/\\]+$", "", source))

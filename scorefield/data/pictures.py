@@ -30,7 +30,7 @@ class Fit(NamedTuple):
     size: tuple[int, int] | None = None
 
 
-def fit_for(shape: tuple[int, int, int], crop: int | None, size: tuple[int, int]) -> Fit:
+def fit_to_model(shape: tuple[int, int, int], crop: int | None, size: tuple[int, int]) -> Fit:
     """How an image of this size (width, height) is fitted to a model of this shape (C, H, W): as its training images
     were. An image that already has the model's size, or that is too small for the crop, is not cropped."""
     _, height, width = shape
@@ -39,7 +39,7 @@ def fit_for(shape: tuple[int, int, int], crop: int | None, size: tuple[int, int]
     return Fit(crop, (height, width))
 
 
-def fit_of(image_size: int | Sequence[int] | None, crop: int | None) -> Fit:
+def parse_fit(image_size: int | Sequence[int] | None, crop: int | None) -> Fit:
     """The crop and the size that the user asked for, checked."""
     if crop is not None and crop < 1:
         raise ValueError(f"crop must be positive; got {crop}")
@@ -112,7 +112,7 @@ def _without_colour(image: Image.Image) -> Image.Image:
     return image.getchannel("R") if np.array_equal(red, green) and np.array_equal(green, blue) else image
 
 
-def fitted(image: Image.Image, name: str, fit: Fit) -> Pixels:
+def crop_and_resize(image: Image.Image, name: str, fit: Fit) -> Pixels:
     """The pixels (H, W, C) of an image in mode L or RGB, cropped and resized. `name` is for the error message."""
     if fit.crop is not None:
         image = _cropped(image, name, fit.crop)

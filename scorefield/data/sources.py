@@ -9,7 +9,7 @@ from scorefield.data.arrays import array_images, read_array
 from scorefield.data.folders import folder_images
 from scorefield.data.images import Images
 from scorefield.data.named import SETS, named_images
-from scorefield.data.pictures import fit_of
+from scorefield.data.pictures import parse_fit
 from scorefield.progress import Track, silent
 
 
@@ -31,7 +31,7 @@ def load(
     `crop` cuts a centred square with this side out of each image. Then `image_size`, one number or (H, W), cuts it to
     that aspect ratio and resizes it. A folder is decoded once; its images are kept in the cache.
     """
-    fit = fit_of(image_size, crop)
+    fit = parse_fit(image_size, crop)
     if source.partition(":")[0] in SETS:
         return named_images(source, fit, track=track)
     path = Path(source).expanduser()

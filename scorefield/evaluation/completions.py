@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scorefield.data.images import Pixels
-from scorefield.data.masks import mask_of
+from scorefield.data.masks import make_mask
 from scorefield.data.pictures import Fit
 from scorefield.evaluation.records import Completion
 from scorefield.images import beside, grid, to_bytes, to_float
@@ -25,7 +25,7 @@ EACH = 8
 
 def make_masks(images: Pixels, name: str) -> Tensor:
     """A mask for each image, (N, H, W). Random masks are all different."""
-    return torch.stack([mask_of(name, Fit(size=images.shape[1:3]), seed=k) for k in range(len(images))])
+    return torch.stack([make_mask(name, Fit(size=images.shape[1:3]), seed=k) for k in range(len(images))])
 
 
 def complete(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from scorefield.data import Images
-from scorefield.data.named import name_alone
+from scorefield.data.named import short_name
 from scorefield.distributed import Group
 from scorefield.evaluation.features import Extractor, Features, Rows, measure
 from scorefield.evaluation.inception import PORT, URL
@@ -114,5 +114,5 @@ def held_out_loss(model: Model, held_out: Images, *, batch_size: int = 64) -> He
         each.mean().item(),
         tuple(LevelLoss(sigma=sigma, loss=loss) for sigma, loss in levels),
         len(held_out),
-        f"{name_alone(held_out.name)} ({held_out.digest[:12]})",
+        f"{short_name(held_out.name)} ({held_out.digest[:12]})",
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from scorefield.data import Images, folder_of
-from scorefield.data.named import name_alone
+from scorefield.data.named import short_name
 from scorefield.distributed import Group
 from scorefield.evaluation.features import Extractor, Features, kept_order, measure
 from scorefield.metrics import Moments, Statistics
@@ -53,7 +53,7 @@ class Reference:
 def make_reference(images: Images, network: Extractor, group: Group, *, track: Track[object] = silent) -> Reference:
     """The reference that consists of these images."""
     found = cached_features(images, network, group, track=track)
-    return Reference(name_alone(images.name), images.digest[:12], found.n, found.statistics, found.kept)
+    return Reference(short_name(images.name), images.digest[:12], found.n, found.statistics, found.kept)
 
 
 def cached_features(images: Images, network: Extractor, group: Group, *, track: Track[object] = silent) -> Features:
@@ -140,4 +140,4 @@ def read_statistics(source: str) -> Reference:
             raise ValueError(f"{path} has a mean mu, but no covariance (add an array sigma or cov_triu)")
         n = int(arrays["n"]) if "n" in arrays else None
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-    return Reference(name_alone(source), digest, n, Gaussian(mean, covariance), None)
+    return Reference(short_name(source), digest, n, Gaussian(mean, covariance), None)

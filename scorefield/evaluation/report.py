@@ -16,7 +16,7 @@ import torch
 from scorefield import distributed, samplers, version
 from scorefield.data import Images
 from scorefield.data.images import Pixels
-from scorefield.data.named import name_alone
+from scorefield.data.named import short_name
 from scorefield.distributed import Group
 from scorefield.evaluation import PARTS, USUAL_PARTS, inception, records
 from scorefield.evaluation.completions import MASKS, complete, completion_sheet, make_masks, measure_completions
@@ -73,7 +73,7 @@ def describe_model(model: Model) -> ModelRecord:
     known = {each.name for each in fields(ModelRecord)}
     metadata: dict[str, Any] = {name: value for name, value in model.metadata.items() if name in known}
     if "data" in metadata:
-        metadata["data"] = name_alone(metadata["data"])
+        metadata["data"] = short_name(metadata["data"])
     if "data_images" in metadata:
         metadata["data_images"] = int(metadata["data_images"])
     return ModelRecord(
@@ -255,7 +255,7 @@ class ReportMaker:
         return records.NeighborsPart(
             files=tuple(f"{name}.png" for name in spaces),
             others=describe_others(held_out),
-            data=name_alone(training.name),
+            data=short_name(training.name),
             data_digest=training.digest[:12],
             **found,
         )
@@ -284,7 +284,7 @@ class ReportMaker:
         if not self.group.main:
             return None
         metrics = compare(replace(features, classes=None), reference, device=self.group.device)
-        name, digest = name_alone(self.test.name), self.test.digest[:12]
+        name, digest = short_name(self.test.name), self.test.digest[:12]
         return records.RealMetrics(name=name, digest=digest, **vars(metrics))
 
     def inpainting(self, masks: Sequence[str] = MASKS) -> records.Inpainting:
@@ -332,8 +332,8 @@ class ReportMaker:
 def new_report(maker: ReportMaker, *, command: str, training: TrainingHistory | None) -> Report:
     """A report without any part: what it is about, and how it is made."""
     data = maker.data
-    if data is not None and name_alone(data) != data:  # a path, whose digest tells whether it is the same one later
-        data = f"{name_alone(data)} ({hashlib.sha256(data.encode()).hexdigest()[:12]})"
+    if data is not None and short_name(data) != data:  # a path, whose digest tells whether it is the same one later
+        data = f"{short_name(data)} ({hashlib.sha256(data.encode()).hexdigest()[:12]})"
     cache = maker.cache
     return Report(
         command=command,

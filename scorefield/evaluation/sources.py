@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scorefield import data
 from scorefield.data import SETS, Images
 from scorefield.data.images import Pixels
-from scorefield.data.named import name_alone
+from scorefield.data.named import short_name
 from scorefield.distributed import Group
 from scorefield.evaluation.features import Extractor, Rows, random_places
 from scorefield.evaluation.reference import Reference, is_statistics_file, make_reference, read_statistics
@@ -71,7 +71,7 @@ class ChosenImages:
 def may_be_shown(source: str) -> bool:
     """Whether the images of a source may be published. Files and folders with the name of a data set that may not be
     shown, such as celeba, may not be shown either."""
-    name = name_alone(source)
+    name = short_name(source)
     if (named := SETS.get(name.partition(":")[0])) is not None:
         return named.publishable
     return not any(each.name in name.lower() for each in SETS.values() if not each.publishable)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from scorefield.data.named import name_alone
+from scorefield.data.named import short_name
 from scorefield.models.checkpoint import write
 from scorefield.models.model import Weights, held_weights, read_model, recipe_from_json
 from scorefield.models.pretrained import pretrained_models
@@ -74,11 +74,11 @@ def _change(exact: Tensor, rounded: Tensor) -> float:
 def published(recipe: Recipe) -> dict[str, Any]:
     """A recipe's settings without paths of this machine: the data and the starting weights are given by name only, as
     ./NAME where another pretrained model has that name. A recipe without starting weights does not mention them."""
-    settings = asdict(recipe) | {"data": name_alone(recipe.data)}
+    settings = asdict(recipe) | {"data": short_name(recipe.data)}
     start = settings.pop("start")
     if start is None:
         return settings
-    alone = name_alone(start)
+    alone = short_name(start)
     return {**settings, "start": f"./{alone}" if alone != start and alone in pretrained_models() else alone}
 
 
@@ -87,4 +87,4 @@ def _without_paths(metadata: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in metadata.items() if name not in ("sha256", "format")}
     recipe = recipe_from_json(metadata["recipe"])
     kept |= {"version": __version__, "recipe": json.dumps(published(recipe))}
-    return kept | ({"data": name_alone(metadata["data"])} if "data" in metadata else {})
+    return kept | ({"data": short_name(metadata["data"])} if "data" in metadata else {})

@@ -250,7 +250,7 @@ class Model:
 
 def kept_steps(total: int, frames: int) -> set[int]:
     """At most so many of the steps 0 ... total, evenly spaced, with the first and the last among them."""
-    return set(np.linspace(0, total, min(frames, total + 1)).round().astype(int).tolist())
+    return set(np.linspace(total, 0, min(frames, total + 1)).round().astype(int).tolist())
 
 
 def _of(classes: list[int] | None, rows: range) -> list[int] | None:

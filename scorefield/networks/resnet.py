@@ -28,8 +28,8 @@ def double(x: Tensor) -> Tensor:
 
 
 class Norm(nn.GroupNorm):
-    """Mean 0 and variance 1 over all pixels of a group of channels, then γx + β: of 8, 4, 2 groups or one the most that
-    the channels can be shared by. PyTorch's own has no derivative forwards where images are channels-last."""
+    """Mean 0 and variance 1 over all pixels of a group of channels, then γx + β. There are 8 groups, or 4, 2 or 1 where
+    the number of channels is not a multiple. PyTorch's own has no forward-mode derivative for channels-last images."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(gcd(8, channels), channels)
@@ -61,13 +61,13 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     """An auto-encoder of residual blocks for images of a single noise level; height and width must be multiples of 4.
 
-    Five blocks of these `filters` are the encoder, the second and fourth of which halve the resolution; the decoder is
-    their mirror image (appendix B.1). A convolution begins, and another ends it.
+    The encoder has five blocks with these `filters`; the second and the fourth halve the resolution. The decoder is its
+    mirror image (appendix B.1). There is a convolution before the encoder and one after the decoder.
 
-    The paper does not name the normalisation of its blocks; eight groups of channels are what the released code has.
-    Without any, at the paper's learning rate of 0.001, training went too far after 1,700 iterations: the loss rose from
-    minus two million to seven billion, and gradients so large make Adam's steps too small to learn by for the next
-    30,000 iterations.
+    The paper does not name the normalisation of its blocks; the released code has eight groups of channels. Without
+    normalisation, at the paper's learning rate of 0.001, training diverged after 1,700 iterations: the loss rose from
+    minus two million to seven billion, and after gradients that large, Adam's steps were too small to learn anything
+    for 30,000 iterations.
     """
 
     def __init__(self, *, channels: int = 3, filters: Sequence[int] = (32, 64, 64, 128, 128)) -> None:

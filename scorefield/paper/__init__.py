@@ -11,7 +11,7 @@ from scorefield.progress import Track
 
 
 class Make(Protocol):
-    """Makes out/NAME.png and out/NAME.json. `quick`: smaller than in the paper, in under 20 s on two cores."""
+    """Writes out/NAME.png and out/NAME.json. `quick`: a smaller version, in under 20 s on two cores."""
 
     def __call__(self, out: Path, *, quick: bool = ..., seed: int = ..., track: Track[Any] = ...) -> Result: ...
 

@@ -1,6 +1,6 @@
-"""The demo: the paper's main argument, digits and completions from a shipped model, and one page that shows it all.
+"""The demo: the paper's main argument, digits and completions from a pretrained model, and one page that shows it all.
 
-It needs no GPU and no network, and about a minute on two cores.
+It needs no GPU and no internet, and about a minute on two cores.
 """
 
 from __future__ import annotations
@@ -10,43 +10,36 @@ import html
 import json
 import shlex
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from scorefield.models.checkpoint import Model, load
 from scorefield.data import pictures
-from scorefield.paper import fig3
-from scorefield.paper.output import Result
-from scorefield.acceleration.fast import for_sampling
+from scorefield.data.masks import make_mask
 from scorefield.files import new_file
-from scorefield.models.generate import drawn
 from scorefield.images import FRAMES, gif, grid, occluded, png, save_completions, save_images, to_float
-from scorefield.data.masks import mask_of
+from scorefield.models.model import Model, load
+from scorefield.models.pretrained import PREFIX, pretrained_models
+from scorefield.paper import fig3
 from scorefield.progress import Track, silent
-from scorefield.models.pretrained import PREFIX, shipped_models
+from scorefield.samplers import AnnealedLangevin, Sampler
 
 MODEL = "mnist-small"
 STEPS = 25
-"""T, the steps at each noise level: fewer than the paper's 100, and larger in proportion, to save time."""
+"""T, the number of steps at each noise level: fewer and larger steps than the paper's 100, to save time."""
 DIGITS, COMPLETIONS = 16, 8
 DIGIT = Path(__file__).with_name("digit.png")
-"""Number 4489 of MNIST's test set: a 9 whose right half might as well belong to a 3 or an 8. Of the 40 training digits
+"""Number 4489 of MNIST's test set: a 9 whose right half could also belong to a 3 or an 8. Of the 40 training digits
 whose right half is nearest to it, 19 are a 3, 11 a 9 and 7 an 8."""
 MASK = "left"
 TEMPLATE = Path(__file__).with_name("demo.html")
 
-Draw = Callable[..., np.ndarray]
-"""`drawn` with the model and the settings bound."""
-
 
 class Part(NamedTuple):
-    """A part of the demo: its picture, its numbers, the command that makes it again, and how long it took."""
+    """A part of the demo: its picture, its numbers, the command that makes it again, and the seconds that it took."""
 
     picture: Path
     numbers: dict[str, Any]
@@ -56,7 +49,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo made."""
+    """The files of the demo."""
 
     page: Path
     fig3: Part
@@ -65,102 +58,92 @@ class Demo:
 
     @property
     def files(self) -> list[Path]:
-        """What there is to look at, the page last."""
+        """All pictures, and the page last."""
         digits = self.digits.picture
         return [self.fig3.picture, digits, digits.with_suffix(".gif"), self.completions.picture, self.page]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How the demo samples its model."""
-
-    steps: int
-    step_size: float
-    seed: int
-
-    @property
-    def options(self) -> str:
-        """The same for the command line."""
-        return f"--steps {self.steps} --step-size {self.step_size:g}" + _seeded(self.seed)
-
-
 def make(out: Path, *, seed: int = 0, track: Track[Any] = silent) -> Demo:
-    """index.html in `out`, and beside it the pictures and the numbers that it shows."""
-    if MODEL not in shipped_models():
-        raise OSError(f"this installation is broken: it lacks the demo's model, {MODEL} (install scorefield again)")
+    """Write index.html to `out`, and beside it the pictures and the numbers that it shows."""
+    if MODEL not in pretrained_models():
+        raise OSError(f"this installation lacks the model of the demo, {MODEL} (install scorefield again)")
     model = load(f"{PREFIX}{MODEL}")
-    recipe = model.recipe
-    step_size = float(f"{recipe.step_size * recipe.sample_steps / STEPS:g}")  # as the command line would have it
-    settings = Settings(STEPS, step_size, seed)
-    score = for_sampling(model.network, model.shape, size=DIGITS)
-    draw = partial(drawn, score, model.sigmas, model.shape, **asdict(settings), track=track)
+    assert isinstance(model.sampler, AnnealedLangevin)
+    sampler = model.sampler.with_steps(STEPS)
     start = time.monotonic()
     argument = _argument(out, seed, track)
-    digits, frames = _digits(out, model, settings, draw)
-    completions, row = _completions(out, model, settings, draw)
-    made = Demo(out / "index.html", argument, digits, completions)
+    digits, frames = _digits(out, model, sampler, seed, track)
+    completions, row = _completions(out, model, sampler, seed, track)
+    parts = {"fig3": argument, "digits": digits, "completions": completions}
+    numbers = {name: {**part.numbers, "seconds": part.seconds} for name, part in parts.items()}
     with new_file(out / "demo.json") as file:
-        parts = {"fig3": argument, "digits": digits, "completions": completions}
-        numbers = {name: {**part.numbers, "seconds": part.seconds} for name, part in parts.items()}
         file.write(json.dumps({"seed": seed, **numbers}, indent=2).encode() + b"\n")
-    with new_file(made.page) as file:
-        words = _words(made, model, settings) | {"total": f"{time.monotonic() - start:.0f}"}
-        file.write(_page(words, made.fig3.picture, frames, row).encode())
-    return made
+    words = _words(parts, model, sampler) | {"total": f"{time.monotonic() - start:.0f}"}
+    with new_file(out / "index.html") as file:
+        file.write(_page(words, argument.picture, frames, row).encode())
+    return Demo(out / "index.html", **parts)
 
 
 def _argument(out: Path, seed: int, track: Track[Any]) -> Part:
     """Figure 3."""
     start = time.monotonic()
-    result: Result = fig3.make(out, seed=seed, track=track)
-    command = f"scorefield figure fig3 --out {_quoted(out)}" + _seeded(seed)
+    result = fig3.make(out, seed=seed, track=track)
+    command = f"scorefield figure fig3 --out {_quoted(out)}{_seed_option(seed)}"
     return Part(result.picture, result.numbers, command, time.monotonic() - start)
 
 
-def _digits(out: Path, model: Model, settings: Settings, draw: Draw) -> tuple[Part, list[np.ndarray]]:
-    """digits.png, and digits.gif with the annealing; and its frames."""
+def _digits(
+    out: Path, model: Model, sampler: AnnealedLangevin, seed: int, track: Track[Any]
+) -> tuple[Part, list[np.ndarray]]:
+    """digits.png, digits.gif with the annealing, and the frames of the latter."""
     start, picture = time.monotonic(), out / "digits.png"
-    images = draw(range(DIGITS), batch_size=DIGITS, frames=FRAMES, what=f"{DIGITS} digits from noise")
+    what = f"{DIGITS} digits from noise"
+    ((_, images),) = model.draw(
+        range(DIGITS), batch_size=DIGITS, seed=seed, sampler=sampler, frames=FRAMES, track=track, what=what
+    )
     save_images(picture, images)
     save_images(picture.with_suffix(".gif"), images)
-    command = f"scorefield sample {PREFIX}{MODEL} -n {DIGITS} {settings.options} --out {_quoted(picture)}"
-    numbers = {"n": DIGITS, "steps": settings.steps, "step_size": settings.step_size, "levels": len(model.sigmas)}
+    command = f"scorefield sample {PREFIX}{MODEL} -n {DIGITS} {_options(sampler, seed)} --out {_quoted(picture)}"
+    numbers = {"n": DIGITS, "steps": sampler.steps, "step_size": sampler.step_size, "levels": len(sampler.sigmas)}
     part = Part(picture, numbers, command, time.monotonic() - start)
     return part, [grid(images[:, k]) for k in range(images.shape[1])]
 
 
-def _completions(out: Path, model: Model, settings: Settings, draw: Draw) -> tuple[Part, list[np.ndarray]]:
-    """completions.png, and its images: as given to the model, the completions, the original."""
+def _completions(
+    out: Path, model: Model, sampler: AnnealedLangevin, seed: int, track: Track[Any]
+) -> tuple[Part, list[np.ndarray]]:
+    """completions.png, and its images: the known half, the completions, the original."""
     start, picture, given = time.monotonic(), out / "completions.png", out / "digit.png"
     with new_file(given) as file:
         file.write(DIGIT.read_bytes())
     fit = pictures.Fit(size=model.shape[1:])
-    original, mask = pictures.fitted(pictures.open_image(given), str(given), fit), mask_of(MASK, fit)
-    y, known = to_float(original[None])[0], mask.numpy()
-    what = f"{COMPLETIONS} ways to complete a digit"
-    images = draw(range(COMPLETIONS), batch_size=COMPLETIONS, known=(y, mask), what=what)[:, -1]
-    save_completions(picture, images, original, known)
-    command = (
-        f"scorefield inpaint {PREFIX}{MODEL} --image {_quoted(given)} --mask {MASK} -n {COMPLETIONS} {settings.options}"
+    original, mask = pictures.crop_and_resize(pictures.open_image(given), str(given), fit), make_mask(MASK, fit)
+    y, known, what = to_float(original[None])[0], mask.numpy(), f"{COMPLETIONS} ways to complete a digit"
+    ((_, drawn),) = model.draw(
+        range(COMPLETIONS), batch_size=COMPLETIONS, seed=seed, sampler=sampler, known=(y, mask), track=track, what=what
     )
+    images = drawn[:, -1]
+    save_completions(picture, images, original, known)
+    subject = f"--image {_quoted(given)} --mask {MASK} -n {COMPLETIONS}"
+    command = f"scorefield inpaint {PREFIX}{MODEL} {subject} {_options(sampler, seed)} --out {_quoted(picture)}"
     numbers = {"n": COMPLETIONS, "mask": MASK, **_spread(images, original, known)}
-    part = Part(picture, numbers, f"{command} --out {_quoted(picture)}", time.monotonic() - start)
+    part = Part(picture, numbers, command, time.monotonic() - start)
     return part, [occluded(original, known), *images, original]
 
 
 def _spread(images: np.ndarray, original: np.ndarray, known: np.ndarray) -> dict[str, float]:
-    """In grey levels of 255: how far completions are from what is known, and from each other where nothing is."""
-    off = images.astype(float) - original
-    apart = images.astype(float).std(0)
+    """Differences in grey levels of 255: of completions from the known pixels, and of hidden pixels from each other."""
+    error = images.astype(float) - original
+    deviation = images.astype(float).std(0)
     return {
-        "known_error": float(np.sqrt(np.square(off[:, known]).mean())),
-        "hidden_spread": float(apart[~known].mean()),
+        "known_error": float(np.sqrt(np.square(error[:, known]).mean())),
+        "hidden_spread": float(deviation[~known].mean()),
     }
 
 
 def _page(words: dict[str, str], fig3_picture: Path, frames: list[np.ndarray], row: list[np.ndarray]) -> str:
-    """The page, with all pictures inside: as many pixels as they have, for the browser to enlarge."""
-    names = ["given", *(f"way {k}" for k in range(1, len(row) - 1)), "original"]
+    """The page with all pictures in it, in their own size; the browser enlarges them."""
+    names = ["given", *(f"completion {k}" for k in range(1, len(row) - 1)), "original"]
     figures = (
         f'<figure><img class="pixels" src="{_data(png(image))}" alt="{name}"><figcaption>{name}</figcaption></figure>'
         for name, image in zip(names, row, strict=True)
@@ -171,48 +154,49 @@ def _page(words: dict[str, str], fig3_picture: Path, frames: list[np.ndarray], r
         "annealing_picture": _data(gif(frames), "gif"),
         "completion_row": "\n".join(figures),
     }
-    escaped = {name: _in_words(word) if "_command" in name else html.escape(word) for name, word in words.items()}
+    escaped = {
+        name: _unbroken(word) if name.endswith("_command") else html.escape(word) for name, word in words.items()
+    }
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(escaped | embedded)
 
 
-def _words(made: Demo, model: Model, settings: Settings) -> dict[str, str]:
-    """What the page says of this machine's run."""
-    share, spread = made.fig3.numbers["heavy_fraction"], made.completions.numbers
-    parts = {"fig3": made.fig3, "digits": made.digits, "completions": made.completions}
+def _words(parts: dict[str, Part], model: Model, sampler: AnnealedLangevin) -> dict[str, str]:
+    """The numbers and commands of this run, for the page."""
+    figure, completions = parts["fig3"].numbers, parts["completions"].numbers
     return {
-        **{f"share_{method}": f"{value:.1%}" for method, value in share.items()},
-        "samples": f"{made.fig3.numbers['n']:,}",
+        **{f"share_{method}": f"{value:.1%}" for method, value in figure["heavy_fraction"].items()},
+        "samples": f"{figure['n']:,}",
         "digits": str(DIGITS),
         "completions": str(COMPLETIONS),
         "model": MODEL,
-        "parameters": f"{sum(p.numel() for p in model.network.parameters()):,}",
+        "parameters": f"{model.parameters:,}",
         "trained": f"{model.step:,}",
-        "levels": str(len(model.sigmas)),
-        "calls": f"{settings.steps * len(model.sigmas):,}",
-        "sigma_max": f"{model.sigmas[0]:g}",
-        "sigma_min": f"{model.sigmas[-1]:g}",
-        "hurry": _hurry(model, settings),
-        "known_error": f"{spread['known_error']:.1f}",
-        "hidden_spread": f"{spread['hidden_spread']:.0f}",
+        "levels": str(len(sampler.sigmas)),
+        "calls": f"{sampler.calls:,}",
+        "sigma_max": f"{sampler.sigmas[0]:g}",
+        "sigma_min": f"{sampler.sigmas[-1]:g}",
+        "sampler": _describe(sampler, model.sampler),
+        "known_error": f"{completions['known_error']:.1f}",
+        "hidden_spread": f"{completions['hidden_spread']:.0f}",
         **{f"{name}_command": part.command for name, part in parts.items()},
         **{f"{name}_seconds": f"{part.seconds:.0f}" for name, part in parts.items()},
     }
 
 
-def _hurry(model: Model, settings: Settings) -> str:
-    """How the sampling differs from the model's own."""
-    recipe = model.recipe
-    if settings.steps == recipe.sample_steps:
-        return f"T = {settings.steps} steps at each level, step size ε = {settings.step_size:g}."
+def _describe(sampler: AnnealedLangevin, usual: Sampler) -> str:
+    """The sampler's settings, and how they differ from the model's default."""
+    assert isinstance(usual, AnnealedLangevin)
+    if sampler == usual:
+        return f"There are T = {sampler.steps} steps at each noise level, with step size ε = {sampler.step_size:g}."
     return (
-        f"To save time, T = {settings.steps} steps at each level with a step size of ε = {settings.step_size:g}; "
-        f"the paper, and the command without these options, take T = {recipe.sample_steps} and "
-        f"ε = {recipe.step_size:g}: as far in all, in smaller steps."
+        f"To save time there are only T = {sampler.steps} steps at each noise level, with step size "
+        f"ε = {sampler.step_size:g}. The paper, and the command without these two options, use T = {usual.steps} and "
+        f"ε = {usual.step_size:g}: more steps, each smaller in proportion."
     )
 
 
-def _in_words(command: str) -> str:
-    """A command that breaks between words alone, not at the hyphens of its options."""
+def _unbroken(command: str) -> str:
+    """A command for the page that is broken only between words, not at the hyphens of its options."""
     return " ".join(f"<span>{html.escape(word)}</span>" for word in command.split(" "))
 
 
@@ -224,6 +208,10 @@ def _quoted(path: Path) -> str:
     return shlex.quote(str(path))
 
 
-def _seeded(seed: int) -> str:
-    """An option where it is needed."""
+def _options(sampler: AnnealedLangevin, seed: int) -> str:
+    """The settings as options of the command line."""
+    return f"--steps {sampler.steps} --step-size {sampler.step_size:g}{_seed_option(seed)}"
+
+
+def _seed_option(seed: int) -> str:
     return f" --seed {seed}" if seed else ""

@@ -1,7 +1,7 @@
-"""Figure 2: score matching knows the score only where there is data.
+"""Figure 2: score matching learns the score only where there are data.
 
 A small network learns the score of 1/5 N((−5, −5), I) + 4/5 N((5, 5), I) by sliced score matching. Near the modes it
-agrees with the truth; in the empty region between and beyond them it had nothing to learn from.
+agrees with the exact score; in the empty regions between and beyond them there was nothing to learn from.
 """
 
 from __future__ import annotations
@@ -16,20 +16,9 @@ import torch
 from torch import Tensor
 
 from scorefield.distributions import GaussianMixture
-from scorefield.paper.output import (
-    EXTENT,
-    HEAVY,
-    LIGHT,
-    WEIGHTS,
-    Result,
-    grid,
-    new_figure,
-    save,
-    toy_axes,
-    toy_work,
-)
 from scorefield.networks import MLP
 from scorefield.objectives import sliced
+from scorefield.paper.output import EXTENT, HEAVY, LIGHT, WEIGHTS, Result, grid, new_figure, save, toy_axes, toy_work
 from scorefield.progress import Track, silent
 
 if TYPE_CHECKING:
@@ -37,7 +26,7 @@ if TYPE_CHECKING:
 
 DATA = GaussianMixture([LIGHT, HEAVY], 1.0, WEIGHTS)
 NEAR, FAR = 2.0, 4.0
-"""Standard deviations from the nearest mode: at most NEAR is near, more than FAR (and within the picture) is far."""
+"""Distances to the nearest mode, in standard deviations. Up to NEAR is near; more than FAR, in the picture, is far."""
 
 
 @dataclass(frozen=True)
@@ -56,31 +45,31 @@ QUICK = Settings(iterations=2_000)
 
 @dataclass(frozen=True)
 class Errors:
-    """‖s − ∇log p‖ / ‖∇log p‖, both norms over a fine grid's places near the modes, and far from them."""
+    """‖s − ∇log p‖ / ‖∇log p‖, with both norms over the points of a fine grid near the modes, or far from them."""
 
     near: float
     far: float
 
 
 def relative_errors(network: Callable[[Tensor], Tensor]) -> Errors:
-    """The errors of the network as it is."""
+    """The errors of this network."""
     x = grid(65)
     distance = torch.cdist(x, DATA.means).amin(1)
     truth = DATA.score(x, 0.0)
     with torch.no_grad():
         error = network(x) - truth
 
-    def relative(place: Tensor) -> float:
-        return (error[place].norm() / truth[place].norm()).item()
+    def relative(where: Tensor) -> float:
+        return (error[where].norm() / truth[where].norm()).item()
 
     return Errors(near=relative(distance <= NEAR), far=relative(distance > FAR))
 
 
 def train(settings: Settings, *, seed: int = 0, track: Track[int] = silent) -> tuple[MLP, list[Errors]]:
-    """The network after training, and its errors at 50 moments of the last tenth of training.
+    """The network after training, and its errors at 50 iterations of the last tenth of training.
 
-    With Adam's constant step size the network keeps trembling: its error near the modes at any one iteration is a
-    matter of luck (0.05 to 0.3), the median over the last tenth is not.
+    With a constant learning rate the network keeps changing: its error near the modes at a single iteration is a matter
+    of luck (0.05 to 0.3), but the median over the last tenth is not.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -99,9 +88,9 @@ def train(settings: Settings, *, seed: int = 0, track: Track[int] = silent) -> t
 
 
 def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[int] = silent) -> Result:
-    """fig2.png and fig2.json in `out`."""
+    """Write fig2.png and fig2.json to `out`."""
     settings = QUICK if quick else Settings()
-    with toy_work() as took:
+    with toy_work() as timing:
         network, errors = train(settings, seed=seed, track=track)
     near, far = median(e.near for e in errors), median(e.far for e in errors)
     numbers = {
@@ -110,14 +99,14 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[int] = s
         "far_over_near": far / near,
         "near": f"within {NEAR:g} standard deviations of a mode",
         "far": f"more than {FAR:g} standard deviations from both modes, within [-{EXTENT:g}, {EXTENT:g}]^2",
-        "errors_are": f"medians over {len(errors)} moments of the last tenth of training",
+        "errors_are": f"medians over {len(errors)} iterations of the last tenth of training",
         "range_near": [min(e.near for e in errors), max(e.near for e in errors)],
         "range_far": [min(e.far for e in errors), max(e.far for e in errors)],
         "network_in_the_picture": asdict(errors[-1]),
         "seed": seed,
         "quick": quick,
         "settings": asdict(settings),
-        **took,
+        **timing,
     }
     return save(_draw(network, near, far), numbers, out, "fig2")
 
@@ -133,7 +122,7 @@ def _draw(network: MLP, near: float, far: float) -> Figure:
         fields = [DATA.score(coarse, 0.0), network(coarse)]
         error = (network(fine) - DATA.score(fine, 0.0)).norm(dim=1).reshape(161, 161).T.numpy()
     square = (-EXTENT, EXTENT, -EXTENT, EXTENT)
-    titles = ["truth:  ∇ log p(x)", "learned by sliced score matching:  s(x)"]
+    titles = ["exact score  ∇ log p(x)", "learned by sliced score matching:  s(x)"]
     for axes, field, title in zip(panels[:2], fields, titles, strict=True):
         axes.imshow(density, origin="lower", extent=square, cmap="Oranges", vmax=density.max() * 1.2)
         axes.quiver(*coarse.T.numpy(), *field.T.numpy(), color="0.15", angles="xy", scale=160, width=0.0035)
@@ -142,7 +131,7 @@ def _draw(network: MLP, near: float, far: float) -> Figure:
             axes.add_patch(Circle((x, y), NEAR, fill=False, color="tab:red", lw=1.2))
     shown = panels[2].imshow(error, origin="lower", extent=square, cmap="magma_r", vmin=0)
     toy_axes(
-        panels[2], f"its error ‖s − ∇ log p‖ (relative, late in\ntraining: {near:.2f} near a mode, {far:.2f} far away)"
+        panels[2], f"error ‖s − ∇ log p‖ (relative, late in training:\n{near:.2f} near a mode, {far:.2f} far from both)"
     )
     figure.colorbar(shown, ax=panels[2], shrink=0.8)
     return figure

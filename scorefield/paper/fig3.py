@@ -1,14 +1,16 @@
-"""Figure 3: plain Langevin dynamics loses the weights of the modes, annealing keeps them.
+"""Figure 3: plain Langevin dynamics gets the weights of the modes wrong, annealing gets them right.
 
 Samples of 1/5 N((−5, −5), I) + 4/5 N((5, 5), I): exact ones, by Langevin dynamics, and by annealed Langevin dynamics,
-both with the exact score. Between the modes there is next to no density, so a point that starts on one side stays
-there, whatever the weights: half of the samples end up in each mode. Strong noise joins the modes; as it fades, the
-points part in the right proportion.
+both with the exact score. Between the modes the density is almost zero, so a point that starts on one side stays there,
+whatever the weights: half of the samples end up in each mode. Strong noise connects the modes, and as it decreases, the
+points divide in the right proportion.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,19 +18,8 @@ import torch
 from torch import Tensor
 
 from scorefield.distributions import GaussianMixture
-from scorefield.paper.output import (
-    EXTENT,
-    HEAVY,
-    LIGHT,
-    WEIGHTS,
-    Result,
-    grid,
-    new_figure,
-    save,
-    toy_axes,
-    toy_work,
-)
 from scorefield.noise import SampleNoise, geometric, sample_seeds
+from scorefield.paper.output import EXTENT, HEAVY, LIGHT, WEIGHTS, Result, grid, new_figure, save, toy_axes, toy_work
 from scorefield.progress import Track, silent
 from scorefield.samplers import State, annealed_langevin, langevin, last
 
@@ -36,8 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINTS = GaussianMixture([LIGHT, HEAVY], 0.0, WEIGHTS)
-"""The appendix's σ, 20 ... 1, is the whole standard deviation of a component. That is noise σ on two points, which at
-σ = 1 is the data. (Section 4.3 says 10 ... 0.1: with ε = 0.1 that diverges, as α₁ = 1000 is over 4σ₁² = 400.)"""
+"""The appendix's σ, 20 ... 1, is the whole standard deviation of a component: noise σ on two points, which is the data
+at σ = 1. (Section 4.3 says 10 ... 0.1. With ε = 0.1 that diverges, because α₁ = 1000 is larger than 4σ₁² = 400.)"""
 
 
 @dataclass(frozen=True)
@@ -65,25 +56,29 @@ def draw_samples(settings: Settings, *, seed: int = 0, track: Track[State] = sil
         POINTS.score, start, sigma, step_size=epsilon, steps=settings.langevin_steps, randn_like=noise.randn_like
     )
     sigmas = geometric(settings.sigma_max, sigma, settings.levels)
-    descent = annealed_langevin(
+    annealed = annealed_langevin(
         POINTS.score, start, sigmas, step_size=epsilon, steps=settings.annealed_steps, randn_like=noise.randn_like
     )
+
+    def end(states: Iterator[State], what: str, steps: int) -> Tensor:
+        return last(track(islice(states, 1, None), f"fig3: {what}", steps))  # step 0 is the start
+
     return {
         "exact": POINTS.sample(n, sigma, generator=torch.Generator().manual_seed(seed)),
-        "langevin": last(track(plain, "fig3: Langevin dynamics", settings.langevin_steps)),
-        "annealed": last(track(descent, "fig3: annealed Langevin dynamics", settings.levels * settings.annealed_steps)),
+        "langevin": end(plain, "Langevin dynamics", settings.langevin_steps),
+        "annealed": end(annealed, "annealed Langevin dynamics", settings.levels * settings.annealed_steps),
     }
 
 
 def heavy_fraction(x: Tensor) -> float:
-    """The fraction of samples nearer to the heavy mode."""
+    """The fraction of samples that are nearer to the heavy mode."""
     return (x.sum(1) > 0).double().mean().item()
 
 
 def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[State] = silent) -> Result:
-    """fig3.png and fig3.json in `out`."""
+    """Write fig3.png and fig3.json to `out`."""
     settings = QUICK if quick else Settings()
-    with toy_work() as took:
+    with toy_work() as timing:
         samples = draw_samples(settings, seed=seed, track=track)
     fractions = {method: heavy_fraction(x) for method, x in samples.items()}
     numbers = {
@@ -92,7 +87,7 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[State] =
         "seed": seed,
         "quick": quick,
         "settings": asdict(settings),
-        **took,
+        **timing,
     }
     return save(_draw(samples, fractions, settings.sigma_min), numbers, out, "fig3")
 

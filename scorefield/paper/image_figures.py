@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from scorefield import samplers
-from scorefield.data.named import SETS, name_alone
+from scorefield.data.named import SETS, short_name
 from scorefield.distributed import Group, device_name
 from scorefield.evaluation.records import to_json
 from scorefield.evaluation.report import SHOWN, ReportMaker, describe_model
@@ -88,7 +88,7 @@ def make(
             place.mkdir()
             cache = SampleCache(model, _quick_sampler(model) if quick else model.sampler, seed=seed)
             maker = ReportMaker(cache, n, cached_batch_size(500, group), data, place, group, track)
-            entries.append(Entry(name_alone(each), maker))
+            entries.append(Entry(short_name(each), maker))
         entries = _prepare(name, entries, kind.part, every=bool(models) or data is not None)
         made = [_make_part(each.maker, kind.part) for each in entries]
         if kind.picture:

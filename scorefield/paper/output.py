@@ -1,4 +1,4 @@
-"""What the figures share: the paper's toy data, matplotlib, and a picture and its numbers as two files."""
+"""What the figures share: the paper's toy data, matplotlib, and the files of a figure: a picture and its numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXTENT = 8.0
 
 
 class Result(NamedTuple):
-    """A figure made: where its picture is, and the numbers that stand beside it in a JSON file."""
+    """A finished figure: the file of its picture, and its numbers, which are in a JSON file beside it."""
 
     picture: Path
     numbers: dict[str, Any]
@@ -34,23 +34,23 @@ class Result(NamedTuple):
 
 @contextmanager
 def toy_work() -> Iterator[dict[str, Any]]:
-    """Around the making of a toy figure: fails at once where matplotlib is missing, and uses one thread.
+    """A context for the work on a toy figure: it fails at once if matplotlib is missing, and uses one thread.
 
-    More threads gain nothing on such small tensors, and on a busy machine they keep waiting for each other. Afterwards
-    it tells how long that took, and where.
+    More threads gain nothing on such small tensors, and on a busy machine they wait for each other. The dict that it
+    gives holds the time and the machine when the work is done.
     """
     new_figure(1, 1)
-    threads, began, told = torch.get_num_threads(), time.perf_counter(), dict[str, Any]()
+    threads, began, timing = torch.get_num_threads(), time.perf_counter(), dict[str, Any]()
     torch.set_num_threads(1)
     try:
-        yield told
+        yield timing
     finally:
         torch.set_num_threads(threads)
-        told |= {"seconds": round(time.perf_counter() - began, 1), "machine": device_name(torch.device("cpu"))}
+        timing |= {"seconds": round(time.perf_counter() - began, 1), "machine": device_name(torch.device("cpu"))}
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure to draw on, without a screen."""
+    """An empty figure; it needs no screen."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -59,7 +59,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, numbers: dict[str, Any], out: Path, name: str) -> Result:
-    """out/name.png and out/name.json; an interrupted write leaves what was there before."""
+    """Write out/NAME.png and out/NAME.json. If the writing is interrupted, the files stay as they were before."""
     picture, beside = out / f"{name}.png", out / f"{name}.json"
     with new_file(picture) as image, new_file(beside) as text:
         figure.savefig(image, format="png")
@@ -68,13 +68,13 @@ def save(figure: Figure, numbers: dict[str, Any], out: Path, name: str) -> Resul
 
 
 def grid(points: int) -> Tensor:
-    """points² places over the toy figures' square, (points², 2)."""
+    """A regular grid of points² points over the square that the toy figures show, (points², 2)."""
     ticks = torch.linspace(-EXTENT, EXTENT, points)
     return torch.cartesian_prod(ticks, ticks)
 
 
 def toy_axes(axes: Axes, title: str) -> None:
-    """A square without clutter."""
+    """Square axes with few ticks, pale lines and this title."""
     axes.set(xlim=(-EXTENT, EXTENT), ylim=(-EXTENT, EXTENT), aspect="equal", xticks=(-5, 0, 5), yticks=(-5, 0, 5))
     axes.tick_params(length=2, labelsize=8, color="0.6", labelcolor="0.4")
     for side in axes.spines.values():

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from torch import Tensor
 
 from scorefield.data import pictures
-from scorefield.data.masks import NAMES, mask_of
+from scorefield.data.masks import NAMES, make_mask
 from scorefield.images import completion_row, grid, png, save_completions, save_gif, save_images, zoom_for
 from scorefield.web import monitor, playground, sampling
 from scorefield.web.events import Events
@@ -234,7 +234,7 @@ def _number(request: Request, count: int) -> int:
 
 def _named_mask(name: str, card: Card, seed: int) -> Tensor:
     try:
-        return mask_of(name, pictures.Fit(size=card.shape[1:]), seed=seed)
+        return make_mask(name, pictures.Fit(size=card.shape[1:]), seed=seed)
     except ValueError as error:  # it hides nothing, if the image is tiny
         raise bad(str(error)) from error
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from safetensors import SafetensorError, safe_open
 
 from scorefield import samplers
-from scorefield.data.named import name_alone
+from scorefield.data.named import short_name
 from scorefield.distributed import pick_device
 from scorefield.models.checkpoint import BrokenCheckpointError, model_files, newest_whole
 from scorefield.models.model import Header, Model, load, parse_header
@@ -55,7 +55,7 @@ class Card:
     @property
     def data(self) -> str:
         """The name of its training images, without their place on this machine."""
-        return name_alone(self.header.metadata.get("data", "unknown"))
+        return short_name(self.header.metadata.get("data", "unknown"))
 
     @property
     def examples(self) -> list[str]:
@@ -75,7 +75,7 @@ class Card:
             "sampler": sampler,
             "parameters": self.parameters,
             "trained": self.header.step,
-            "start": name_alone(start) if start else None,
+            "start": short_name(start) if start else None,
             "data": self.data,
             "kind": "pretrained" if self.place.pretrained else "run" if self.place.path.is_dir() else "file",
             "examples": self.examples,

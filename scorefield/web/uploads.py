@@ -53,7 +53,9 @@ def _too_large(what: str, limits: Limits) -> HTTPException:
 def fit_upload(upload: Upload, card: Card, limits: Limits) -> np.ndarray:
     """The image as the model sees it, (H, W, C)."""
     picture = open_upload(upload, limits).convert("L" if card.shape[0] == 1 else "RGB")
-    return pictures.fitted(picture, upload.name, pictures.fit_for(card.shape, card.header.recipe.crop, picture.size))
+    return pictures.crop_and_resize(
+        picture, upload.name, pictures.fit_to_model(card.shape, card.header.recipe.crop, picture.size)
+    )
 
 
 def read_mask(upload: Upload, card: Card, limits: Limits) -> Tensor:

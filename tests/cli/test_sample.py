@@ -19,7 +19,7 @@ from PIL import Image
 from cli.calls import failure
 from scorefield import load
 from scorefield.cli import main
-from scorefield.data.masks import mask_of
+from scorefield.data.masks import make_mask
 from scorefield.data.pictures import Fit
 from scorefield.models.model import Model
 from scorefield.samplers import AnnealedLangevin, State
@@ -96,7 +96,7 @@ def test_inpainting_keeps_what_is_known(mask: str, run: Path, tmp_path: Path) ->
         Image.fromarray(np.where(known, 255, 0).astype(np.uint8)).save(tmp_path / "mask.png")
         mask = str(tmp_path / "mask.png")
     else:
-        known = mask_of(mask, Fit(size=(33, 47))).numpy()
+        known = make_mask(mask, Fit(size=(33, 47))).numpy()
         hidden = {"left": known[:, 23:].all(), "right": known[:, :24].all(), "top": known[16:].all()}
         assert hidden.get(mask, True)
     assert 0.2 < known.mean() < 0.9

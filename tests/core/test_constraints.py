@@ -61,6 +61,8 @@ def test_known_pixels_are_drawn_once_per_level_and_kept_through_it() -> None:
         steps=3,
         constraint=known_pixels(y, mask, randn_like=counted),
     )
+    assert next(states).step == 0  # the start, which is not constrained
+    assert not draws
     for state in states:
         z = draws[(state.step - 1) // 3]
         torch.testing.assert_close(state.x[..., 0], (0.5 + state.sigma * z)[..., 0])
@@ -98,7 +100,11 @@ def test_everything_known_is_y_and_its_noise_and_nothing_known_is_no_constraint(
 def test_a_constraint_holds_in_plain_langevin_dynamics_too() -> None:
     y = torch.tensor([[2.0, 0.0]]).expand(10, 2)
     constraint = known_pixels(y, torch.tensor([True, False]))
-    for state in langevin(lambda x, sigma: -x, torch.zeros(10, 2), 0.0, step_size=0.1, steps=5, constraint=constraint):
+    x = torch.zeros(10, 2)
+    start, *states = langevin(lambda x, sigma: -x, x, 0.0, step_size=0.1, steps=5, constraint=constraint)
+    assert start.x is x
+    assert len(states) == 5
+    for state in states:
         assert (state.x[:, 0] == 2).all()
         assert (state.x[:, 1] != 0).all()
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from derivative_modes import MODES
 from torch import Tensor
 
+from core.derivative_modes import MODES
 from scorefield import from_energy
 from scorefield.derivatives import QuadraticForm, forward_mode, reverse_mode
 from scorefield.networks import MLP

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from scorefield.files import new_file
 from scorefield.images import save_gif, save_npy, save_png
 from scorefield.training.logs import csv_log
-from scorefield.training.run import ahead
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -80,25 +78,3 @@ def test_a_line_of_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None
     (tmp_path / "log.csv").mkdir()
     with pytest.raises(IsADirectoryError, match=r"could not write .*log\.csv"):
         log(1, {"loss": 1.0})
-
-
-def test_batches_are_made_ahead_in_any_order_and_an_error_arrives() -> None:
-    made, coming = [], threading.Event()
-
-    def draw(step: int) -> torch.Tensor:
-        made.append(step)
-        if step == 8:
-            coming.set()
-        if step == 10:
-            raise OSError("the disk is gone")
-        return torch.full((2,), step)
-
-    batch = ahead(draw, torch.device("cpu"))
-    assert batch(7).tolist() == [7, 7]
-    assert coming.wait(10)  # without being asked for
-    assert batch(8).tolist() == [8, 8]
-    assert batch(3).tolist() == [3, 3]
-    assert batch(9).tolist() == [9, 9]
-    with pytest.raises(OSError, match="the disk is gone"):
-        batch(10)
-    assert made.count(8) == 1

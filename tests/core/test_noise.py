@@ -11,9 +11,10 @@ from scipy.stats import kstest
 
 from scorefield.noise import (
     SampleNoise,
+    as_schedule,
     every_level,
     geometric,
-    ladder,
+    level_at,
     one_level,
     philox,
     rademacher,
@@ -21,7 +22,7 @@ from scorefield.noise import (
 )
 
 
-def test_the_papers_ladder() -> None:
+def test_the_papers_schedule() -> None:
     expected = [1, 0.5994843, 0.3593814, 0.2154435, 0.1291550, 0.0774264, 0.0464159, 0.0278256, 0.0166810, 0.01]
     torch.testing.assert_close(geometric(1.0, 0.01, 10), torch.tensor(expected), rtol=1e-5, atol=0)
 
@@ -53,7 +54,7 @@ def test_one_level_alone() -> None:
         ((1.0, 0.01, 1), "make them equal"),
     ],
 )
-def test_impossible_ladders_are_refused(arguments: tuple[float, float, int], message: str) -> None:
+def test_impossible_schedules_are_refused(arguments: tuple[float, float, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         geometric(*arguments)
 
@@ -69,9 +70,9 @@ def test_impossible_ladders_are_refused(arguments: tuple[float, float, int], mes
         ([[1.0, 0.1]], r"shape \(L,\)"),
     ],
 )
-def test_a_ladder_must_descend(sigmas: list[float], message: str) -> None:
+def test_a_schedule_must_decrease(sigmas: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ladder(sigmas)
+        as_schedule(sigmas)
 
 
 def test_one_level_draws_every_level_equally_often() -> None:
@@ -80,6 +81,11 @@ def test_one_level_draws_every_level_equally_often() -> None:
     counts = (drawn[:, None] == sigmas).sum(0).double()
     assert counts.sum() == n
     assert (counts - n / 10).abs().max() < 4.5 * math.sqrt(n * 0.1 * 0.9)
+
+
+def test_uniform_numbers_choose_levels_by_their_thirds() -> None:
+    u = torch.tensor([0.0, 0.33, 0.34, 0.66, 0.67, 0.999])
+    assert level_at(torch.tensor([3.0, 2.0, 1.0]), u).tolist() == [3, 3, 2, 2, 1, 1]
 
 
 def test_every_level_gives_all_levels_to_all_examples() -> None:
@@ -193,3 +199,28 @@ def test_wrong_seeds_are_refused() -> None:
 def test_seeds_may_be_numpy_integers() -> None:
     x = torch.empty(3, 4)
     assert torch.equal(SampleNoise(np.arange(3)).randn_like(x), SampleNoise(range(3)).randn_like(x))
+
+
+def test_noise_of_a_shape_is_noise_like_a_tensor_of_that_shape() -> None:
+    one, other = SampleNoise([3, 5]), SampleNoise([3, 5])
+    assert torch.equal(one.rand((2, 3)), other.rand_like(torch.empty(2, 2, 3)))
+    assert torch.equal(one.randn((4,)), other.randn_like(torch.empty(2, 4)))
+
+
+def test_a_choice_depends_on_the_seed_alone_and_is_not_one_of_the_draws() -> None:
+    seeds = sample_seeds(3, range(40))
+    noise, untouched = SampleNoise(seeds), SampleNoise(seeds)
+    before = noise.choice(10)
+    noise.rand((5,))
+    assert torch.equal(before, noise.choice(10))
+    assert torch.equal(before[[7, 3]], SampleNoise([seeds[7], seeds[3]]).choice(10))
+    untouched.rand((5,))
+    assert torch.equal(noise.randn((5,)), untouched.randn((5,)))
+
+
+def test_choices_are_uniform() -> None:
+    n = 20_000
+    chosen = SampleNoise(sample_seeds(1, range(n))).choice(7)
+    counts = torch.bincount(chosen, minlength=7).double()
+    assert len(counts) == 7
+    assert (counts - n / 7).abs().max() < 4.5 * math.sqrt(n / 7 * 6 / 7)

@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 import torch
-from derivative_modes import MODES
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from core.derivative_modes import MODES
 from scorefield import GaussianMixture, from_energy
 from scorefield.derivatives import QuadraticForm
 from scorefield.networks import MLP

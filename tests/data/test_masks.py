@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data.image_files import put
-from scorefield.data.masks import NAMES, mask_of
+from scorefield.data.masks import NAMES, make_mask
 from scorefield.data.pictures import Fit
 
 SHARES = {"random": 0.5, "sparse": 0.9, "blobs": 0.4, "text": 0.31, "center": 0.25}
@@ -21,7 +21,7 @@ SHARES = {"random": 0.5, "sparse": 0.9, "blobs": 0.4, "text": 0.31, "center": 0.
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", [(28, 28), (32, 32), (64, 48)])
 def test_how_much_each_shape_hides(name: str, size: tuple[int, int]) -> None:
-    mask = mask_of(name, Fit(size=size), seed=3)
+    mask = make_mask(name, Fit(size=size), seed=3)
     assert mask.shape == size
     assert mask.dtype == torch.bool
     assert (~mask).float().mean().item() == pytest.approx(SHARES.get(name, 0.5), abs=0.06)
@@ -31,16 +31,16 @@ def test_how_much_each_shape_hides(name: str, size: tuple[int, int]) -> None:
 def test_masks_of_any_size(name: str, height: int, width: int, seed: int) -> None:
     if min(height, width) < 8:  # where it may hide nothing, which is an error
         with suppress(ValueError):
-            assert mask_of(name, Fit(size=(height, width)), seed=seed).shape == (height, width)
+            assert make_mask(name, Fit(size=(height, width)), seed=seed).shape == (height, width)
         return
-    mask = mask_of(name, Fit(size=(height, width)), seed=seed)
+    mask = make_mask(name, Fit(size=(height, width)), seed=seed)
     assert mask.shape == (height, width)
     assert not mask.all()
 
 
 def test_random_shapes_depend_on_the_seed_and_others_do_not() -> None:
     for name in NAMES:
-        one, two, other = (mask_of(name, Fit(size=(28, 28)), seed=seed) for seed in (0, 0, 1))
+        one, two, other = (make_mask(name, Fit(size=(28, 28)), seed=seed) for seed in (0, 0, 1))
         assert torch.equal(one, two)
         assert torch.equal(one, other) == (name not in ("random", "sparse", "blobs"))
 
@@ -48,13 +48,13 @@ def test_random_shapes_depend_on_the_seed_and_others_do_not() -> None:
 def test_blobs_are_connected_and_random_pixels_are_not() -> None:
     """Of a hidden pixel's right neighbours, nearly all are hidden in a blob, and half at random."""
     for name, low, high in (("blobs", 0.8, 1.0), ("random", 0.4, 0.6)):
-        hidden = ~mask_of(name, Fit(size=(64, 64)))
+        hidden = ~make_mask(name, Fit(size=(64, 64)))
         both = (hidden[:, 1:] & hidden[:, :-1]).sum() / hidden[:, :-1].sum()
         assert low < both < high
 
 
 def test_the_text_reads_as_it_should() -> None:
-    mask = mask_of("text", Fit(size=(6, 23)))
+    mask = make_mask("text", Fit(size=(6, 23)))
     assert ["".join(".#"[int(not known)] for known in row) for row in mask] == [
         ".......................",
         ".#...#..###..###.#...#.",
@@ -63,7 +63,7 @@ def test_the_text_reads_as_it_should() -> None:
         ".#..##.#.......#.#..##.",
         ".#...#..###.###..#...#.",
     ]
-    assert torch.equal(mask_of("text", Fit(size=(12, 23))), torch.cat([mask, mask]))
+    assert torch.equal(make_mask("text", Fit(size=(12, 23))), torch.cat([mask, mask]))
 
 
 def test_a_mask_from_a_file_is_cropped_only_if_it_has_the_size_of_the_image(tmp_path: Path) -> None:
@@ -71,18 +71,18 @@ def test_a_mask_from_a_file_is_cropped_only_if_it_has_the_size_of_the_image(tmp_
     pixels = np.full((8, 12), 255, np.uint8)
     pixels[:, :5] = 0
     path = str(put(tmp_path / "mask.png", pixels))
-    same = mask_of(path, Fit(crop=8, size=(8, 8)), (12, 8))
+    same = make_mask(path, Fit(crop=8, size=(8, 8)), (12, 8))
     assert torch.equal(same, torch.arange(8).expand(8, 8) >= 3)
-    other = mask_of(path, Fit(crop=8, size=(4, 6)), (24, 16))
+    other = make_mask(path, Fit(crop=8, size=(4, 6)), (24, 16))
     assert torch.equal(other[:, [0, 1, 3, 4, 5]], torch.tensor([False, False, True, True, True]).expand(4, 5))
 
 
 def test_wrong_masks_are_refused_with_the_fix(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no mask middle \(.*left, right"):
-        mask_of("middle", Fit(size=(8, 8)))
+        make_mask("middle", Fit(size=(8, 8)))
     white = put(tmp_path / "white.png", np.full((8, 8), 255, np.uint8))
     with pytest.raises(ValueError, match=r"hides nothing \(paint"):
-        mask_of(str(white), Fit(size=(8, 8)))
+        make_mask(str(white), Fit(size=(8, 8)))
     (tmp_path / "text.png").write_text("no image")
     with pytest.raises(ValueError, match="no image that can be read"):
-        mask_of(str(tmp_path / "text.png"), Fit(size=(8, 8)))
+        make_mask(str(tmp_path / "text.png"), Fit(size=(8, 8)))

@@ -14,7 +14,7 @@ from data.image_files import Array, labels_of, noise, put, resized, stored
 from data.official_files import idx, put_mnist, records
 from scorefield.data import SETS, Images, exists, load
 from scorefield.data.arrays import array_images
-from scorefield.data.named import NamedSet, name_alone
+from scorefield.data.named import NamedSet, short_name
 from scorefield.data.pictures import Fit
 from scorefield.progress import Track
 
@@ -52,7 +52,7 @@ def test_a_new_data_set_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_path_is_shortened_to_its_name() -> None:
     names = {"mnist": "mnist", "mnist:test": "mnist:test", "my_images": "my_images", "~/a/b.npy": "b.npy"}
     names |= {r"C:\Users\me\faces": "faces", "/data/mnist": "./mnist", "a/cifar10:test/": "./cifar10:test"}
-    assert {source: name_alone(source) for source in names} == names
+    assert {source: short_name(source) for source in names} == names
 
 
 # ---------------------------------------------------------------- MNIST

@@ -12,7 +12,7 @@ from PIL import Image
 
 from data.image_files import GREYS, Array, noise, only, put, resized, stored
 from scorefield.data import load
-from scorefield.data.pictures import Fit, decode, fit_for, open_image
+from scorefield.data.pictures import Fit, decode, fit_to_model, open_image
 
 COLOURS = noise(6, 5, 3)
 ALPHA = np.linspace(0, 255, 30).astype(np.uint8).reshape(6, 5)
@@ -199,7 +199,7 @@ def test_an_image_is_fitted_to_a_model_as_its_training_images_were(
     crop: int | None, size: tuple[int, int], expected: int | None
 ) -> None:
     """Images of the model's size, here 8 × 12 pixels (H × W), or smaller than the crop are not cropped."""
-    assert fit_for((3, 8, 12), crop, size) == Fit(expected, (8, 12))
+    assert fit_to_model((3, 8, 12), crop, size) == Fit(expected, (8, 12))
 
 
 # ---------------------------------------------------------------- crop and resize

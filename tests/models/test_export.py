@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from small_models import RECIPE, model, weights
 
-from scorefield.models.checkpoint import Model, load
+from models.small_models import RECIPE, model, weights
 from scorefield.cli import main
-from scorefield.data.named import name_alone
+from scorefield.data.named import short_name
 from scorefield.models.export import export
+from scorefield.models.model import Model, load, save_model
 
 
 def relative_change(a: Model, b: Model) -> float:
     """Of the scores at every level."""
     x = torch.rand(4, 1, 16, 16)
-    one, two = (torch.stack([each.score(x, sigma) for sigma in a.sigmas]) for each in (a, b))
+    one, two = (torch.stack([each.score(x, torch.tensor(sigma)) for sigma in a.sigmas]) for each in (a, b))
     return ((one - two).norm() / one.norm()).item()
 
 
@@ -30,9 +30,10 @@ def test_an_export_is_small_and_computes_the_same(tmp_path: Path) -> None:
     before, after = load(source), load(tmp_path / "small.safetensors")
     assert made.held == after.held == (after.weights,) == ("ema",)
     assert made.size == (tmp_path / "small.safetensors").stat().st_size
-    assert after.facts["stored"] == "float16"
+    assert after.metadata["stored"] == "float16"
     assert (after.step, after.shape, after.recipe) == (7, (1, 16, 16), replace(RECIPE, data="photos"))
-    assert torch.equal(after.sigmas, before.sigmas)
+    assert after.sigmas == before.sigmas
+    assert (after.sampler, after.labels) == (before.sampler, before.labels)
     assert 0 < relative_change(before, after) < 2e-3
     assert 1e-5 < made.change < 2**-11  # float16 rounds by at most 2⁻¹¹ of a value
     with safe_open(tmp_path / "small.safetensors", framework="pt") as file:
@@ -71,7 +72,8 @@ def test_the_weights_and_the_precision_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(7e4, r"end.weight holds 70000, and float16 reaches to 65504"), (float("inf"), "not finite")]
+    ("value", "words"),
+    [(7e4, r"end.weight holds 70000, and the largest float16 number is 65504"), (float("inf"), "not finite")],
 )
 def test_what_float16_cannot_hold_is_refused(value: float, words: str, tmp_path: Path) -> None:
     raw = weights(1)
@@ -83,13 +85,23 @@ def test_what_float16_cannot_hold_is_refused(value: float, words: str, tmp_path:
     assert not (tmp_path / "e.safetensors").exists()
 
 
+def test_counters_and_labels_stay_as_they_are(tmp_path: Path) -> None:
+    """float16 cannot count beyond 2048 without gaps."""
+    raw = weights(1) | {"batches": torch.tensor(65_537)}
+    save_model(tmp_path / "m.safetensors", raw, None, recipe=RECIPE, shape=(1, 16, 16), step=1, labels=("a", "b"))
+    export(tmp_path / "m.safetensors", tmp_path / "e.safetensors")
+    with safe_open(tmp_path / "e.safetensors", framework="pt") as file:
+        assert file.get_tensor("raw/batches") == 65_537
+        assert json.loads(file.metadata()["labels"]) == ["a", "b"]
+
+
 def test_no_path_of_the_machine_is_left(tmp_path: Path) -> None:
     export(model(tmp_path / "whole.safetensors"), tmp_path / "small.safetensors")
     assert b"somebody" not in (tmp_path / "small.safetensors").read_bytes()
-    assert load(tmp_path / "small.safetensors").facts["data"] == "photos"
+    assert load(tmp_path / "small.safetensors").metadata["data"] == "photos"
     names = {"mnist": "mnist", "mnist:test": "mnist:test", "my_images": "my_images", "~/a/b.npy": "b.npy"}
     names |= {r"C:\Users\me\faces": "faces", "/data/mnist": "./mnist", "a/cifar10:test/": "./cifar10:test"}
-    assert {source: name_alone(source) for source in names} == names
+    assert {source: short_name(source) for source in names} == names
 
 
 def test_export_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from scorefield.models.released import from_released
 from scorefield.networks import RefineNet
 from scorefield.networks.refinenet import ChainedResidualPooling, CondInstanceNorm
 from scorefield.noise import geometric
-from scorefield.models.released import from_released
 
-RELEASED = Path(__file__).parent / "released"
+RELEASED = Path(__file__).parents[1] / "released"
 SIGMAS = geometric(1.0, 0.01, 10)
 
 
@@ -99,7 +99,7 @@ def test_sigma_chooses_the_level() -> None:
         torch.testing.assert_close(network(x, sigma.double() * (1 + 1e-6)), each)  # rounding is no other level
 
 
-def test_a_sigma_off_the_ladder_is_an_error_unless_the_nearest_is_asked_for() -> None:
+def test_a_sigma_that_is_no_noise_level_is_an_error_unless_the_nearest_is_asked_for() -> None:
     network, x = RefineNet(channels=1, width=4, sigmas=SIGMAS), torch.rand(2, 1, 8, 8)
     with torch.no_grad():
         for sigma in (0.8, 2.0, 0.0, torch.tensor([1.0, 0.5])):
@@ -107,6 +107,15 @@ def test_a_sigma_off_the_ladder_is_an_error_unless_the_nearest_is_asked_for() ->
                 network(x, sigma)
         torch.testing.assert_close(network(x, torch.tensor(5.0), nearest=True), network(x, torch.tensor(1.0)))
         torch.testing.assert_close(network(x, torch.tensor(0.011), nearest=True), network(x, torch.tensor(0.01)))
+
+
+def test_the_network_says_which_sigmas_it_accepts() -> None:
+    network, x = RefineNet(channels=1, width=4, sigmas=SIGMAS), torch.rand(2, 1, 8, 8)
+    assert torch.equal(network.accepted_sigmas, SIGMAS)
+    network.check_sigma(SIGMAS[[0, 9]], x)
+    with pytest.raises(ValueError, match=r"knows the noise levels .*got sigma 0\.5 "):
+        network.check_sigma(torch.tensor([1.0, 0.5]), x)
+    assert network.options == "--width 4 --levels 10 --sigma-max 1 --sigma-min 0.01"
 
 
 def test_one_level_makes_the_unconditional_network() -> None:

@@ -1,4 +1,4 @@
-"""The demo, with a tiny model in the shipped one's place."""
+"""The demo, with a tiny model in place of the pretrained one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from scorefield.models import pretrained as shipped
-from scorefield.models.checkpoint import save_model
 from scorefield.cli import main
+from scorefield.models import pretrained
+from scorefield.models.build import build_network
+from scorefield.models.model import save_model
+from scorefield.models.recipes import Recipe
 from scorefield.paper import demo
-from scorefield.models.recipes import Recipe, network_of
+from scorefield.progress import track
 
 RECIPE = Recipe(width=2, levels=2, step_size=1e-5, sample_steps=12)
 STEPS = 4
@@ -30,11 +32,11 @@ VOID = {"meta", "link", "img", "source"}
 
 
 class Made(NamedTuple):
-    """A demo made from the command line."""
+    """A demo in a folder, its page, and what was printed to stderr."""
 
+    demo: demo.Demo
     folder: Path
     page: str
-    out: str
     err: str
 
 
@@ -73,13 +75,14 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A tiny untrained model is the shipped one, and is sampled in a moment."""
-    box = tmp_path_factory.mktemp("box")
-    network, facts = network_of(RECIPE, channels=1), {"data": "mnist"}
-    path = box / f"{demo.MODEL}.safetensors"
-    save_model(path, network.state_dict(), None, recipe=RECIPE, shape=(1, 28, 28), step=1234, facts=facts)
+    """A tiny untrained network is the pretrained model."""
+    folder = tmp_path_factory.mktemp("weights")
+    network, path = build_network(RECIPE, channels=1), folder / f"{demo.MODEL}.safetensors"
+    save_model(
+        path, network.state_dict(), None, recipe=RECIPE, shape=(1, 28, 28), step=1234, metadata={"data": "mnist"}
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shipped, "FOLDERS", [box])
+        patch.setattr(pretrained, "FOLDERS", [folder])
         patch.setattr(demo, "STEPS", STEPS)
         yield
 
@@ -89,12 +92,11 @@ def made(tiny: None, tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("with space")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        out, err = io.StringIO(), io.StringIO()
-        patch.setattr(sys, "stdout", out)
+        err = io.StringIO()
         patch.setattr(sys, "stderr", err)
-        main(["demo", "--seed", "3", "--out", "my demo"])
+        made = demo.make(Path("my demo"), seed=3, track=track)
     place = folder / "my demo"
-    return Made(place, (place / "index.html").read_text(encoding="utf-8"), out.getvalue(), err.getvalue())
+    return Made(made, place, (place / "index.html").read_text(encoding="utf-8"), err.getvalue())
 
 
 def test_the_demo_shows_the_papers_main_argument(made: Made) -> None:
@@ -104,22 +106,33 @@ def test_the_demo_shows_the_papers_main_argument(made: Made) -> None:
     assert abs(share["annealed"] - 0.78) <= 0.03
     text = Page(made.page).text
     for method in share:
-        assert f"{share[method]:.1%}" in made.out
         assert f"{share[method]:.1%}" in text
 
 
-def test_it_tells_how_far_it_is_and_where_things_are(made: Made) -> None:
+def test_it_shows_progress(made: Made) -> None:
     calls = STEPS * RECIPE.levels
-    for words in ("1000 of 1000", f"digits from noise: {calls} of {calls}", f"complete a digit: {calls} of {calls}"):
-        assert words in made.err
-        assert words not in made.out
-    paths = made.out.splitlines()[-5:]
-    names = ["fig3.png", "digits.png", "digits.gif", "completions.png"]
-    assert paths == [*(str(Path("my demo") / name) for name in names), f"look at {Path('my demo') / 'index.html'}"]
-    assert all((made.folder / name).is_file() for name in [*names, "index.html", "digit.png", "demo.json"])
+    assert made.err.count("1000 of 1000") == 2
+    assert made.err.count(f"{calls} of {calls}") == 2
 
 
-def test_the_page_is_whole_and_asks_for_nothing(made: Made) -> None:
+def test_it_says_which_files_it_made(made: Made) -> None:
+    names = ["fig3.png", "digits.png", "digits.gif", "completions.png", "index.html"]
+    assert made.demo.files == [Path("my demo") / name for name in names]
+    assert all((made.folder / name).is_file() for name in [*names, "digit.png", "demo.json"])
+
+
+def test_the_command_makes_the_demo_and_prints_its_files(
+    tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["demo", "--out", str(tmp_path / "demo")])
+    printed = capsys.readouterr().out
+    names = {"fig3.png", "digits.png", "digits.gif", "completions.png", "index.html"}
+    assert names <= {Path(word).name for word in printed.split()}
+    share = json.loads((tmp_path / "demo" / "fig3.json").read_text())["heavy_fraction"]
+    assert all(f"{value:.1%}" in printed for value in share.values())
+
+
+def test_the_page_needs_no_other_files(made: Made) -> None:
     page = Page(made.page)
     assert not page.tags & {"script", "iframe", "object", "video", "audio"}
     assert all(resource.startswith("data:") for resource in page.resources)
@@ -127,7 +140,7 @@ def test_the_page_is_whole_and_asks_for_nothing(made: Made) -> None:
     assert not re.search(r"url\(|@import", made.page)
     assert "$" not in made.page.replace(r"\$", "")
     assert "prefers-color-scheme: dark" in made.page
-    assert "1,234 steps" in page.text
+    assert "1,234" in page.text  # the number of training steps
 
 
 def test_the_page_holds_every_picture(made: Made) -> None:
@@ -140,7 +153,7 @@ def test_the_page_holds_every_picture(made: Made) -> None:
         picture.seek(STEPS * RECIPE.levels - 1)
         assert np.array_equal(np.asarray(picture.convert("L")), end)
     stills = [np.asarray(Image.open(io.BytesIO(each))) for each in inside if each not in animated]
-    assert sum(np.array_equal(each, end) for each in stills) == 2  # one of them for those who want no motion
+    assert sum(np.array_equal(each, end) for each in stills) == 2  # one of them for people who prefer reduced motion
     small = [each for each in stills if each.shape == (28, 28)]
     row, zoom = unzoomed(made.folder / "completions.png", 32)
     assert zoom > 1
@@ -149,7 +162,7 @@ def test_the_page_holds_every_picture(made: Made) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(small, shown, strict=True))
 
 
-def test_the_digits_come_from_noise_step_by_step(made: Made) -> None:
+def test_the_animation_ends_with_the_digits(made: Made) -> None:
     with Image.open(made.folder / "digits.gif") as picture:
         assert picture.n_frames == STEPS * RECIPE.levels
         picture.seek(picture.n_frames - 1)
@@ -165,8 +178,8 @@ def unzoomed(path: Path, height: int) -> tuple[np.ndarray, int]:
     return pixels[::zoom, ::zoom], zoom
 
 
-def test_completions_keep_what_is_known(made: Made) -> None:
-    """To within 5 σ of the last level, 0.01; what is hidden differs."""
+def test_completions_keep_the_known_half(made: Made) -> None:
+    """To within 5 σ of the last level, 0.01. The hidden half differs."""
     row = unzoomed(made.folder / "completions.png", 32)[0].astype(int)
     given, *completions, original = (row[2:30, 2 + 30 * k : 30 + 30 * k] for k in range(demo.COMPLETIONS + 2))
     with Image.open(demo.DIGIT) as picture:
@@ -192,32 +205,43 @@ def test_the_pages_commands_make_its_pictures(made: Made, monkeypatch: pytest.Mo
         assert (made.folder / name).read_bytes() == before
 
 
-def test_fewer_steps_than_the_models_own_are_larger_in_proportion_and_said(made: Made) -> None:
-    assert "--steps 4 --step-size 3e-05" in Page(made.page).text
-    assert "take T = 12 and ε = 1e-05" in Page(made.page).text
+def test_fewer_steps_are_larger_in_proportion_and_the_page_says_so(made: Made) -> None:
+    text = " ".join(Page(made.page).text.split())
+    assert "--steps 4 --step-size 3e-05" in text
+    for setting in ("T = 4", "ε = 3e-05", "T = 12", "ε = 1e-05"):
+        assert setting in text
+
+
+def test_the_page_of_the_models_own_settings_names_them_once(
+    tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "STEPS", RECIPE.sample_steps)
+    page = Page(demo.make(tmp_path).page.read_text(encoding="utf-8"))
+    assert page.text.count("T = ") == page.text.count("T = 12") == 1
 
 
 def test_the_demos_own_settings() -> None:
-    """The step size stays well below 4σ² = 4e-4, where Langevin dynamics becomes unstable."""
+    """The step size is well below 4σ² = 4e-4, where Langevin dynamics becomes unstable."""
     assert 2e-5 * 100 / OWN_STEPS <= 1e-4
     assert demo.DIGIT.stat().st_size < 500
 
 
-def test_what_would_stop_it_is_said_before_the_work(
+def test_errors_come_before_the_work(
     tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def failure(out: Path) -> str:
-        with pytest.raises(SystemExit) as stopped:
-            main(["demo", "--out", str(out)])
-        assert stopped.value.code == 1
-        said = capsys.readouterr().err
-        assert " of " not in said.replace("instance of", "")  # no work was begun
-        return said
-
-    (tmp_path / "taken").touch()
-    assert "cannot make the folder" in failure(tmp_path / "taken")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "matplotlib.figure", None)
-        assert "pip install matplotlib" in failure(tmp_path / "demo")
-    monkeypatch.setattr(shipped, "FOLDERS", [tmp_path / "nowhere"])
-    assert "lacks the demo's model, mnist-small (install scorefield again" in failure(tmp_path / "demo")
+        with pytest.raises(ImportError, match="matplotlib"):
+            demo.make(tmp_path / "demo", track=track)
+    monkeypatch.setattr(pretrained, "FOLDERS", [tmp_path / "nowhere"])
+    with pytest.raises(OSError, match=r"lacks the model of the demo, mnist-small \(install scorefield again\)"):
+        demo.make(tmp_path / "demo", track=track)
+    assert not capsys.readouterr().err  # no progress was shown
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(SystemExit) as stopped:
+        main(["demo", "--out", str(tmp_path / "taken")])
+    assert stopped.value.code == 1
+    assert str(tmp_path / "taken") in capsys.readouterr().err

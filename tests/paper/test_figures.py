@@ -1,4 +1,4 @@
-"""The toy figures, and what they must show."""
+"""Figures 2 and 3 on toy data, and the list of all figures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from PIL import Image
 
 from scorefield import distributed
 from scorefield.cli import main
-from scorefield.evaluation import image_figures
-from scorefield.paper import FIGURES, fig2, fig3
+from scorefield.paper import FIGURES, fig2, fig3, image_figures
 from scorefield.paper.output import Result
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_fig3_langevin_loses_the_weights_and_annealing_keeps_them(seed: int) -> None:
+def test_fig3_langevin_gets_the_weights_wrong_and_annealing_gets_them_right(seed: int) -> None:
     samples = fig3.draw_samples(fig3.Settings(), seed=seed)
     share = {method: fig3.heavy_fraction(x) for method, x in samples.items()}
     assert all(x.shape == (1280, 2) for x in samples.values())
@@ -30,14 +29,14 @@ def test_fig3_langevin_loses_the_weights_and_annealing_keeps_them(seed: int) -> 
 
 
 def test_fig3_samples_have_the_width_of_the_modes() -> None:
-    """Both methods end at unit variance inside a mode, up to the discretisation's 1/(1 − 0.1/4)."""
+    """Both methods end at unit variance inside a mode, times 1/(1 − 0.1/4) because of the discretisation."""
     for method, x in fig3.draw_samples(fig3.Settings(), seed=0).items():
         heavy = x[x.sum(1) > 0]
         expected = 1.0 if method == "exact" else 1 / (1 - 0.1 / 4)
         assert abs(heavy.var(0).mean() / expected - 1) < 4.5 / len(heavy) ** 0.5
 
 
-def test_fig2_errors_of_the_truth_are_zero_and_of_silence_one() -> None:
+def test_fig2_the_error_of_the_exact_score_is_zero_and_of_a_zero_score_one() -> None:
     assert fig2.relative_errors(partial(fig2.DATA.score, sigma=0.0)) == fig2.Errors(near=0.0, far=0.0)
     assert fig2.relative_errors(torch.zeros_like) == fig2.Errors(near=1.0, far=1.0)
 
@@ -61,7 +60,7 @@ def test_quick_figures_are_a_picture_and_its_numbers(name: str, tmp_path: Path) 
     pixels = np.asarray(Image.open(result.picture).convert("RGB"))
     assert pixels.shape[1] >= 1000
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
-    if name == "fig2":  # even so short a training shows the point
+    if name == "fig2":  # a short training shows the effect, too
         assert numbers["relative_error_near"] < 0.3
         assert numbers["far_over_near"] > 2
 
@@ -97,7 +96,7 @@ def test_fig2_the_score_is_learned_near_the_modes_and_not_far_from_them(tmp_path
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_all_figures_are_those_that_can_be_made(
+def test_all_makes_the_figures_that_can_be_made_here(
     device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def pretend(name: str, out: Path, **_: object) -> Result:
@@ -106,21 +105,21 @@ def test_all_figures_are_those_that_can_be_made(
     for name in FIGURES:
         monkeypatch.setitem(FIGURES, name, partial(pretend, name))
     monkeypatch.setattr(image_figures, "make", pretend)
-    monkeypatch.setattr(image_figures, "shipped_models", lambda: {"mnist-small": Path(), "cifar10": Path()})
+    monkeypatch.setattr(image_figures, "pretrained_models", lambda: {"mnist-small": Path(), "cifar10": Path()})
     monkeypatch.setattr(distributed, "pick_device", lambda _: torch.device(device))
     main(["figure", "all", "--out", str(tmp_path)])
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     made = ["fig3", "fig2", "fig4"] if device == "cpu" else ["fig3", "fig2", "fig1", "fig4", "fig5", "fig6", "table1"]
-    assert [Path(line).stem for line in told.out.split()] == made
-    assert ("left out: fig1, fig5, fig6, table1 (they take long without a GPU" in told.err) == (device == "cpu")
+    assert [Path(line).stem for line in printed.out.split()] == made
+    assert ("fig1, fig5, fig6, table1" in printed.err) == (device == "cpu")
 
 
-def test_figures_of_models_show_those_in_the_box(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_figures, "shipped_models", lambda: dict.fromkeys(["mnist-small", "cifar10"], Path()))
+def test_figures_of_models_show_the_pretrained_models_of_this_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_figures, "pretrained_models", lambda: dict.fromkeys(["mnist-small", "cifar10"], Path()))
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     assert image_figures.models_for("fig5", gpu) == ["mnist-small", "cifar10"]
     assert image_figures.models_for("fig6", gpu) == image_figures.models_for("table1", gpu) == ["cifar10"]
     assert image_figures.models_for("fig4", cpu) == ["mnist-small"]
     assert image_figures.models_for("fig6", cpu) == []
-    monkeypatch.setattr(image_figures, "shipped_models", lambda: dict.fromkeys(["mnist-small", "mnist"], Path()))
+    monkeypatch.setattr(image_figures, "pretrained_models", lambda: dict.fromkeys(["mnist-small", "mnist"], Path()))
     assert image_figures.models_for("fig5", gpu) == ["mnist"]

@@ -189,7 +189,7 @@ def test_completions_keep_what_is_known_and_are_those_of_the_command_line(
     status = live.end(answer.json()["job"])
     assert (status["state"], status["kind"]) == ("done", "inpaint")
     fit = pictures.Fit(size=SHAPE[1:])
-    original = pictures.fitted(pictures.open_image(EXAMPLES["9"]), "9", fit)
+    original = pictures.crop_and_resize(pictures.open_image(EXAMPLES["9"]), "9", fit)
     known = np.zeros((12, 10), bool)
     if mask == "right":
         known[:, :5] = True
@@ -228,7 +228,7 @@ def test_an_image_is_fitted_as_training_images_are(live: Live, kind: str, tmp_pa
     answer = live.client.post("/api/fit", data={"model": "coloured"}, files={"image": ("x", content)})
     assert answer.headers["content-type"] == "image/png"
     image = pictures.open_image(tmp_path / "image").convert("RGB")
-    assert np.array_equal(opened(answer.content), pictures.fitted(image, "", pictures.Fit(size=(8, 8))))
+    assert np.array_equal(opened(answer.content), pictures.crop_and_resize(image, "", pictures.Fit(size=(8, 8))))
 
 
 def test_an_image_is_rotated_as_its_exif_says(live: Live) -> None:

@@ -1,6 +1,6 @@
-"""Triton kernels for NVIDIA GPUs: each computes what a few lines of PyTorch elsewhere compute, in one launch.
+"""Triton kernels for NVIDIA GPUs. Each does in one launch what a few lines of plain PyTorch do elsewhere.
 
-The plain lines are the reference that tests compare with, and what runs where there is no GPU or no Triton.
+The plain lines are the reference in tests, and run where there is no GPU or no Triton.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import torch
 
 @lru_cache
 def _work(device: int) -> bool:
-    """Whether this machine can compile and run them: tried once, with the smallest."""
+    """Whether this machine can compile and run the kernels. It is tried once, with the smallest one."""
     if find_spec("triton") is None or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     try:
         from scorefield.acceleration.kernels.philox import keys
 
         keys(0, 0, range(2), torch.device("cuda", device))
-    except Exception as error:  # no compiler, no headers, another driver: Triton raises of all kinds
-        warnings.warn(f"no fused kernels, so the plain network it is: {error}", stacklevel=3)
+    except Exception as error:  # no compiler, no headers, another driver: Triton raises many kinds of errors
+        warnings.warn(f"the fused kernels do not run here, so the plain network is used: {error}", stacklevel=3)
         return False
     return True
 
 
 def usable(x: torch.Tensor) -> bool:
-    """Whether the kernels can work on this tensor, which takes the current GPU, NVIDIA's since Ampere.
+    """Whether the kernels can work on this tensor: it must be on the current GPU, an NVIDIA GPU from Ampere on.
 
-    SCOREFIELD_PLAIN=1 switches them off.
+    SCOREFIELD_PLAIN=1 switches the kernels off.
     """
     if not x.is_cuda or torch.version.cuda is None or os.environ.get("SCOREFIELD_PLAIN"):
         return False

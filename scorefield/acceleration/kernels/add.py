@@ -1,6 +1,6 @@
-"""a + b + bias, and the ELU of it, in one pass; backwards likewise, with the bias's gradient.
+"""a + b + bias, and on request its ELU, in one pass; the backward pass is one pass too, with the bias's gradient.
 
-With all of them multiplied by a unit u, the ELU of y is u · ELU(y/u).
+If all values are multiplied by a unit u, the ELU of y is u · ELU(y/u).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scorefield.acceleration.kernels.passes import flag, tile
 from scorefield.acceleration.kernels.streams import Beside, at_once
 
 PROGRAMS = 264
-"""That sum the bias's gradient, at most; their sums are then added up in one order."""
+"""The most programs that sum the bias's gradient; their sums are then added in a fixed order."""
 
 
 @triton.jit(do_not_specialize=["pixels", "elu"])
@@ -85,6 +85,8 @@ class _Add(torch.autograd.Function):
 def add(
     a: Tensor, b: Tensor, bias: Tensor, *, elu: bool = False, unit: float = 1.0, beside: Beside = at_once
 ) -> Tensor:
-    """a + b + bias, of a's type; a and b (B, C, H, W), channels-last, bias (C,) in float32. With an ELU,
-    they are multiplied by `unit`, as is what is returned. `beside`: see norm."""
+    """a + b + bias in a's type, and with `elu` its ELU; a and b (B, C, H, W), channels-last, bias (C,) in float32.
+
+    All of them, and the result, are multiplied by `unit`. `beside`: see norm.py.
+    """
     return _Add.apply(a, b, bias, elu, unit, beside)

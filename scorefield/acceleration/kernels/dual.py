@@ -1,20 +1,20 @@
-"""Group norm and ELU of values with their derivatives along a direction, after a sum and a bias.
+"""Group norm and ELU of a sum, for values together with their derivatives along a direction.
 
-A tensor holds B values x and after them their B derivatives ẋ. With m, ṁ another such tensor, or none, a bias b of the
-values alone, and means over a group of channels and all pixels of a sample:
+A tensor holds B values x, followed by their B derivatives ẋ. With another such tensor m, ṁ (or none), a bias b that is
+added to the values alone, and means over a group of channels and all pixels of a sample:
 
     y = x + m + b,  ẏ = ẋ + ṁ,  μ = mean y,  r = 1/√(var y + ε),  τ = mean ẏ,  ŷ = r (y − μ),  κ = mean ŷẏ
     w = r (ẏ − τ − κŷ),  which is the derivative of ŷ,  u = γŷ + β,  z = ELU(u),  ż = ELU'(u) γw
 
-Backwards, from dy, dẏ that come to the sum by other ways, and dz, dż, with ELU' = 1 and ELU" = 0 where u > 0, else both
-eᵘ:
+Backwards, from dy, dẏ that reach the sum by other ways, and dz, dż. ELU' = 1 and ELU" = 0 where u > 0, otherwise both
+are eᵘ:
 
     du = ELU'(u) dz + ELU"(u) γw dż,  d(γw) = ELU'(u) dż,  dγ = Σ du ŷ + d(γw) w,  dβ = Σ du,  a = γ du,  q = γ d(γw)
     Q = mean qŷ,  A = a − rκq − rQẏ,  mean A = mean a − rκ mean q − rQτ,  mean Aŷ = mean aŷ − 2rκQ
     dy + r (A − mean A − ŷ (mean Aŷ + mean qw)),  dẏ + r (q − mean q − Qŷ)
 
-Images are channels-last float32. A program makes all of a sample, which it reads again while a cache still has it. No
-atomics: the same bits every time.
+Images are channels-last float32. A program computes a whole sample, which it reads again while it is still cached.
+There are no atomics, so the result has the same bits every time.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from torch.autograd.function import once_differentiable
 from scorefield.acceleration.kernels.passes import flag, rows_of, tile
 
 TILE, WARPS = 4096, 16
-"""What a program takes at once, and its warps: of up to some 256 channels a sum over groups, which looks at all pairs
-of them, fits their registers."""
+"""Elements that a program processes at once, and its warps. For up to some 256 channels, a sum over groups, which looks
+at all pairs of channels, fits into registers."""
 
 
 @triton.jit
 def _in_group(v, channel, C, size):
-    """For each channel the sum over the channels of its group, which are `size`."""
+    """For each channel the sum over the `size` channels of its group."""
     group = tl.where(channel < C, channel // size, -1)
     return tl.sum(tl.where(group[:, None] == group[None, :], v[:, None], 0.0), 0)
 
 
 @triton.jit
 def _summed(x_ptr, more_ptr, bias, place, along, mask, both):
-    """y and ẏ. `both`: where m is to be added."""
+    """y and ẏ. `both`: the mask of where m is added."""
     y = tl.load(x_ptr + place, mask=mask, other=0.0) + tl.load(more_ptr + place, mask=both, other=0.0) + bias[None, :]
     t = tl.load(x_ptr + along, mask=mask, other=0.0) + tl.load(more_ptr + along, mask=both, other=0.0)
     return y, t
@@ -146,7 +146,7 @@ def _backward(
     sum_ptr, dz_ptr, more_ptr, dx_ptr, statistics_ptr, gamma_ptr, beta_ptr, parts_ptr, N, C, size, has_more,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the sum of one sample, and its parts of dγ, dβ and the bias's."""
+    """The gradient of the sum for one sample, and the sample's parts of dγ, dβ and the gradient of the bias."""
     sample, samples = tl.program_id(0).to(tl.int64), tl.num_programs(0).to(tl.int64)
     begin, apart = sample * N * C, samples * N * C
     sum_ptr, dz_ptr, more_ptr, dx_ptr = sum_ptr + begin, dz_ptr + begin, more_ptr + begin, dx_ptr + begin
@@ -227,14 +227,14 @@ class _Dual(torch.autograd.Function):
 
 
 def _sizes(x: Tensor) -> tuple[int, int, int, dict[str, int]]:
-    """How many samples, pixels of each and channels, and what a program takes at once."""
+    """The number of samples, of pixels and of channels, and the sizes of a program's tiles."""
     pixels, columns = x.shape[2] * x.shape[3], triton.next_power_of_2(x.shape[1])
     tiles = {"ROWS": rows_of(TILE, pixels, columns), "COLUMNS": columns, "num_warps": WARPS}
     return len(x) // 2, pixels, x.shape[1], tiles
 
 
 def norm_elu(x: Tensor, bias: Tensor, norm: nn.GroupNorm, more: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(x + more + bias, the ELU of its norm), each values (B, C, H, W) and after them derivatives, (2B, C, H, W) in
-    float32 and channels-last; the bias (C,) is added to the values alone."""
+    """(x + more + bias, the ELU of its norm), both (2B, C, H, W): values followed by derivatives, in float32 and
+    channels-last. The bias (C,) is added to the values alone."""
     made: tuple[Tensor, Tensor] = _Dual.apply(x, more, bias, norm.weight, norm.bias, norm.num_groups, norm.eps)
     return made

@@ -5,14 +5,14 @@ With x + b for the convolution's output and its bias, and i the level of a sampl
     μₖ = mean(xₖ) + bₖ,  sₖ² = var(xₖ) + ε,  m and v the mean and variance of μ over the channels,  r = 1/√(v + ε)
     x̂ₖ = (xₖ + bₖ − μₖ)/sₖ,  uₖ = (μₖ − m)·r,  yₖ = γ[i,k] x̂ₖ + β[i,k] + α[i,k] uₖ,  z = ELU(y) or y
 
-Backwards, from dz:  dy = dz · (1 where y > 0, else eʸ),  and with S₁ = Σ dyₖ, S₂ = Σ dyₖ x̂ₖ over space, Dₖ = αₖS₁ₖ
+Backward, from dz:  dy = dz · (1 where y > 0, else eʸ),  and with S₁ = Σ dyₖ, S₂ = Σ dyₖ x̂ₖ over space, Dₖ = αₖS₁ₖ
 
     dγ = S₂,  dβ = S₁,  dα = S₁ uₖ,  through u:  dμₖ = r (Dₖ − mean_j Dⱼ) − r³ (μₖ − m)/(C − 1) Σⱼ Dⱼ(μⱼ − m)
     dx = γ/sₖ (dy − S₁/N − x̂ S₂/N) + dμₖ/N,  db = Σ dμₖ over the samples
 
-Images are channels-last, statistics are float32. One kernel reads x for its statistics, a second applies them.
-Backwards one program makes all of a sample, so that it reads the sample again while a cache still has it. No atomics:
-the same bits every time.
+Images are channels-last, statistics are float32. One kernel reads x for its statistics, a second one applies them. In
+the backward pass, one program does a whole sample, so that its second read of the sample comes from a cache. There are
+no atomics, so results are the same bit for bit every time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from scorefield.acceleration.kernels.streams import Beside, at_once
 EPSILON = 1e-5
 TILE, MEAN_TILE, WARPS = 2048, 8192, 2
 BACK_TILE, BACK_WARPS = 8192, 16
-"""Sizes that were fastest on an H200, of those tried."""
+"""The sizes that were fastest on an H200 among those tried."""
 
 
 @triton.jit(do_not_specialize=["N"])
@@ -82,7 +82,7 @@ def _backward(
     x_ptr, dz_ptr, dx_ptr, mean_ptr, rstd_ptr, bias_ptr, gamma_ptr, alpha_ptr, beta_ptr, level_ptr, parts_ptr, more_ptr,
     N, C, eps, made, has_bias, elu, has_more, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """dx of one sample and what more comes to x, ROWS pixels at a time, after its sums; its parts of dγ, dβ, dα, db."""
+    """dx of one sample with the other gradients of x, ROWS pixels at a time; its parts of dγ, dβ, dα and db."""
     sample, samples = tl.program_id(0).to(tl.int64), tl.num_programs(0).to(tl.int64)
     channel = tl.arange(0, COLUMNS)
     inside = channel < C
@@ -113,7 +113,7 @@ def _backward(
 
 @triton.jit
 def _tables(parts_ptr, level_ptr, tables_ptr, bias_ptr, B, C, L, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """dγ, dβ, dα of each level from its samples' parts, and after the last of them db from all samples."""
+    """dγ, dβ, dα of each level, from the parts of its samples; and after the last level, db from all samples."""
     channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = channel < C
     kind, level = tl.program_id(1) // L, tl.program_id(1) % L
@@ -205,7 +205,10 @@ def norm(
     units: tuple[float, float] = (1.0, 1.0),
     beside: Beside = at_once,
 ) -> tuple[Tensor, Tensor]:
-    """z, (B, C, H, W) of that type, channels-last; and x itself, for what else becomes of it: gradients that come to it
-    from there are added to those through z in the same pass. `units`: x and the bias are given multiplied by the first,
-    z is made multiplied by the second. Around the last steps to the gradients of parameters is `beside`."""
+    """z, (B, C, H, W) in that type, channels-last; and x itself for its other uses, whose gradients are added to those
+    through z in the same pass.
+
+    `units`: x and the bias are given multiplied by the first, and z is returned multiplied by the second. `beside` is
+    the context in which the gradients of the parameters are computed.
+    """
     return _Norm.apply(x, bias, gamma, alpha, beta, level, elu, dtype, units, beside)

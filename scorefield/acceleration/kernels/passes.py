@@ -1,8 +1,8 @@
-"""The passes over an image that CondInstanceNorm++ consists of, for one sample, at which x and dz begin, and some of
-its channels.
+"""The passes over an image that CondInstanceNorm++ is made of, for some channels of one sample, to which the pointers
+to x and dz point.
 
-The symbols are those of norm.py. What varies from norm to norm (whether there is a bias, an ELU, more that comes to x)
-is known when the kernels run, not when they are compiled, which takes long enough.
+The symbols are those of norm.py. What differs between norms (a bias, an ELU, other gradients of x) is an argument at
+run time, so that the kernels, which compile slowly, are compiled once for all of them.
 
 `flag`, `tile` and `rows_of` serve the other kernels too.
 """
@@ -14,19 +14,19 @@ import triton.language as tl
 
 
 def rows_of(tile: int, pixels: int, columns: int) -> int:
-    """So many pixels with so many columns of channels make a tile of that size."""
+    """The number of pixels that, with that many columns of channels, make a tile of that size."""
     return max(1, min(tile // columns, triton.next_power_of_2(pixels)))
 
 
 @triton.jit
 def flag(yes, like):
-    """A number, 0 or 1, as a mask."""
+    """A number, 0 or 1, as a mask of that shape."""
     return tl.zeros_like(like) + yes > 0
 
 
 @triton.jit
 def tile(first, channel, N, C, ROWS: tl.constexpr):
-    """Where ROWS pixels from the first on lie, of N pixels with C channels, and which of them exist."""
+    """The places of ROWS pixels from the first on, among N pixels with C channels, and which of them exist."""
     row = first + tl.arange(0, ROWS)
     return row[:, None] * C + channel[None, :], (row < N)[:, None] & (channel < C)[None, :]
 

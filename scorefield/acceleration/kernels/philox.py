@@ -1,4 +1,4 @@
-"""Philox4x32-10 as in scorefield.noise, bit for bit, in one launch: keys for the samples, uniform and normal noise."""
+"""Philox4x32-10 in one launch, bit for bit as in scorefield.noise: keys for samples, uniform and normal noise."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _noise(out_ptr, key_ptr, draw, B, n, NORMAL: tl.constexpr, BLOCK: tl.constex
 
 
 def keys(seed: int, step: int, places: range, device: torch.device | str) -> Tensor:
-    """As SampleNoise.at_step makes them, (2, B, 1)."""
+    """The keys of `SampleNoise.at_step`, (2, B, 1)."""
     out = torch.empty(2, len(places), 1, dtype=torch.int64, device=device)
     _keys[(1,)](out, seed, step, places.start, len(places), BLOCK=triton.next_power_of_2(len(places)))
     return out

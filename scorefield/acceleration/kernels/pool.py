@@ -1,7 +1,7 @@
-"""Means over 5 × 5 pixels, zeros beyond the border, as CRP takes them; over 2 × 2 where a stage subsamples; and each
+"""Means over 5 × 5 pixels with zeros beyond the border, for CRP; means over 2 × 2, where a stage subsamples; and each
 pixel four times, where figure 1's decoder doubles the resolution.
 
-The first is its own transpose, and so its own gradient; the others are each other's, but for a factor.
+The first is its own transpose, and so its own gradient. The other two are each other's transposes, except for a factor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 ROWS = 8
-"""Rows of the image that one program makes."""
+"""The number of image rows that one program computes."""
 
 
 @triton.jit
@@ -39,7 +39,7 @@ def _pool(x_ptr, out_ptr, H, W, C, ROWS: tl.constexpr, WIDE: tl.constexpr, CHANN
     column = tl.arange(0, WIDE)
     first = tl.program_id(2) * ROWS
     a = tl.zeros([WIDE, CHANNELS], tl.float32)
-    b = tl.zeros([WIDE, CHANNELS], tl.float32)  # of its own: the compiler takes names of one value for one variable
+    b = tl.zeros([WIDE, CHANNELS], tl.float32)  # not b = a: the compiler would treat both names as one variable
     c = tl.zeros([WIDE, CHANNELS], tl.float32)
     d = tl.zeros([WIDE, CHANNELS], tl.float32)
     for y in range(first - 2, first + ROWS + 2):  # not unrolled, which would take ten times as long to compile
@@ -98,7 +98,7 @@ def _resize(x_ptr, out_ptr, W, C, factor, LARGER: tl.constexpr, BLOCK: tl.conste
 
 
 class _Resized(torch.autograd.Function):
-    """Each way is the other's transpose, with the same factor."""
+    """Halving and doubling: each is the other's transpose, with the same factor."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float, larger: bool) -> Tensor:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""Work that nothing waits for yet, on a stream of its own."""
+"""A second stream, for work whose results are needed later only."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import torch
 from torch import Tensor
 
 Beside = Callable[..., AbstractContextManager[None]]
-"""Around launches whose results nothing waits for yet, given the tensors that they read: Aside.work, or at_once."""
+"""A context for launches whose results are needed later only; it gets the tensors that they read. Aside.work or
+at_once."""
 
 
 def at_once(*read: Tensor) -> AbstractContextManager[None]:
-    """Beside nothing: on the same stream."""
+    """The context that launches on the current stream."""
     return nullcontext()
 
 
 class Aside:
-    """A second stream for the gradients of parameters, which nothing waits for until the end."""
+    """A second stream for the gradients of parameters, which are needed at the end of a backward pass only."""
 
     LAG = 4
-    """Pieces of work that it may be behind. What they read is kept so long, which takes memory."""
+    """How many pieces of work it may lag behind. The tensors that they read are kept until then, which takes memory."""
 
     def __init__(self) -> None:
         self.stream = torch.cuda.Stream()
@@ -30,7 +31,7 @@ class Aside:
 
     @contextmanager
     def work(self, *read: Tensor) -> Iterator[None]:
-        """Inside, what is launched runs beside what comes next. `read`: tensors not to be freed before it is done."""
+        """Inside, launches go to the second stream. `read`: tensors that must not be freed before the work is done."""
         while len(self.pending) >= self.LAG:
             torch.cuda.current_stream().wait_event(self.pending[0][0])
             self.pending.popleft()
@@ -40,6 +41,6 @@ class Aside:
             self.pending.append((self.stream.record_event(), read))
 
     def join(self) -> None:
-        """All of it is done before what comes next."""
+        """Let the current stream wait for all work of the second."""
         torch.cuda.current_stream().wait_stream(self.stream)
         self.pending.clear()

@@ -1,4 +1,4 @@
-"""The fast path, which only a GPU can show. Run with: pytest -m gpu tests/test_gpu_fast.py"""
+"""The fused kernels and the updates recorded with them, on a GPU. Run with: pytest -m gpu tests/acceleration"""
 
 from __future__ import annotations
 
@@ -11,27 +11,36 @@ import pytest
 import torch
 from gpu import GPU, rel
 from gpu import without_tf32 as without_tf32
+from labelled import Labelled
 
-from scorefield.derivatives import either_mode, forward_mode
-from scorefield.acceleration.fast import Recorded, RecordedUpdate, fast, fast_form
-from scorefield.networks import RefineNet, ResNet
+from scorefield import acceleration
+from scorefield.acceleration.graphs import Recorded
+from scorefield.models.build import build_network
+from scorefield.models.recipes import Recipe
+from scorefield.networks import RefineNet
 from scorefield.networks.refinenet import CondInstanceNorm
 from scorefield.noise import SampleNoise
-from scorefield.models.recipes import Recipe, network_of
-from scorefield.training.steps import Descent, TrainingState, adam, descent, example_losses, fit, step_loss
+from scorefield.training.trainer import Batch, Losses, RecordedTrainer, Trainer, adam, score_matching
 
 if TYPE_CHECKING:
-    from scorefield.acceleration.refinenet import Fused
+    from scorefield.acceleration.refinenet import FusedRefineNet
 
 pytestmark = GPU
 
 
-def fused(network: RefineNet, dtype: torch.dtype = torch.float16) -> Fused:
-    """Which must not be the plain network, as it would be where the kernels are switched off."""
-    from scorefield.acceleration.refinenet import Fused
+def small_network(*, width: int, channels: int) -> RefineNet:
+    """The paper's network with few filters, on the GPU."""
+    network = build_network(Recipe(width=width), channels=channels).cuda()
+    assert isinstance(network, RefineNet)
+    return network
 
-    score = fast(network, dtype=dtype)
-    assert isinstance(score, Fused)
+
+def fused(network: RefineNet, dtype: torch.dtype = torch.float16) -> FusedRefineNet:
+    """Its fused form, which must not be the plain network, as it would be where the kernels are switched off."""
+    from scorefield.acceleration.refinenet import FusedRefineNet
+
+    score = acceleration.fused(network, dtype=dtype)
+    assert isinstance(score, FusedRefineNet)
     return score
 
 
@@ -110,37 +119,6 @@ def test_the_other_kernels_and_their_gradients(kernel: str, shape: tuple[int, ..
         assert rel(one, other) < 1e-4
 
 
-@pytest.mark.parametrize(
-    ("filters", "size"),
-    [
-        ((5, 6, 6, 7, 7), (16, 32)),
-        ((8, 24, 24, 40, 40), (12, 20)),  # groups of 1, 3 and 5; tiles that end beyond the image
-        ((32, 64, 64, 128, 128), (16, 32)),
-    ],
-)
-def test_figure_1s_network_with_its_derivative_and_their_gradients(
-    filters: tuple[int, ...], size: tuple[int, int]
-) -> None:
-    """Against forward mode in float64. A norm over one channel takes the bias before it away, whose gradient is 0."""
-    torch.manual_seed(0)
-    network = ResNet(filters=filters).cuda()
-    for parameter in network.parameters():
-        parameter.data.add_(0.05 * torch.randn_like(parameter))
-    exact, form = copy.deepcopy(network).double(), fast_form(network)
-    assert form is not either_mode
-    x, v = torch.rand(3, 3, *size, device="cuda"), torch.randn(3, 3, *size, device="cuda")
-    found, expected = form(network, x, v), forward_mode(exact, x.double(), v.double())
-    weights = [torch.randn_like(each) for each in expected]
-    gradients = []
-    for each, model in ((found, network), (expected, exact)):
-        total = sum((one * weight).sum() for one, weight in zip(each, weights, strict=True))
-        assert isinstance(total, torch.Tensor)
-        gradients.append(torch.autograd.grad(total, list(model.parameters())))
-    whole = torch.cat([each.flatten() for each in gradients[1]]).norm()
-    for one, other in zip([*found, *gradients[0]], [*expected, *gradients[1]], strict=True):
-        assert rel(one, other) < 1e-4 or (one - other).norm() < 1e-6 * whole
-
-
 def test_fused_noise_is_the_plain_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = SampleNoise.at_step(5, 77, range(3, 11), device="cuda")
     monkeypatch.setenv("SCOREFIELD_PLAIN", "1")
@@ -159,7 +137,7 @@ def test_fused_noise_is_the_plain_noise(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_fused_network_is_the_network(size: tuple[int, int], dtype: torch.dtype, error: float) -> None:
     """And its gradients are, however large or small: float16 alone would overflow at 65,504 and vanish below 1e-7."""
     torch.manual_seed(0)
-    network = network_of(Recipe(width=32), channels=3).cuda()
+    network = small_network(width=32, channels=3)
     x = torch.rand(6, 3, *size, device="cuda", requires_grad=True)
     sigma = network.sigmas[[0, 2, 4, 6, 8, 9]]
     plain, found = network(x, sigma), fused(network, dtype)(x, sigma)
@@ -178,7 +156,7 @@ def test_the_fused_networks_residual_paths_may_pass_float16s_largest_number(long
     """65,504 is passed after 20,000 steps on MNIST, 64 times that after 48,000 on CIFAR-10; and a score that is not
     finite does not look as if it were."""
     torch.manual_seed(0)
-    network = network_of(Recipe(width=32), channels=1).cuda()
+    network = small_network(width=32, channels=1)
     weights, largest = dict(network.named_parameters()), list[float]()
     network.blocks[7].register_forward_hook(lambda module, given, made: largest.append(made.abs().max().item()))
     with torch.no_grad():
@@ -201,9 +179,9 @@ def test_the_fused_networks_residual_paths_may_pass_float16s_largest_number(long
 
 
 def test_a_recorded_score_serves_any_number_of_images() -> None:
-    network = network_of(Recipe(width=16), channels=1).cuda()
-    score = fused(network)
-    recorded = Recorded(network, (1, 28, 28), size=8, dtype=torch.float16)
+    network = small_network(width=16, channels=1)
+    score, recorded = fused(network), acceleration.for_sampling(network, (1, 28, 28), size=8)
+    assert isinstance(recorded, Recorded)
     x = torch.rand(21, 1, 28, 28, device="cuda")
     for n, sigma in ((8, network.sigmas[0]), (3, network.sigmas[9]), (21, network.sigmas[[0, 5, 9] * 7])):
         with torch.no_grad():
@@ -212,55 +190,80 @@ def test_a_recorded_score_serves_any_number_of_images() -> None:
         recorded(x, torch.tensor(0.5, device="cuda"))
 
 
+def training_pixels(n: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (n, 28, 28, 1), dtype=torch.uint8, generator=generator).cuda()
+
+
 @pytest.mark.parametrize("recorded", [True, False])
-def test_an_update_without_a_finite_gradient_is_left_out(recorded: bool) -> None:
-    network = network_of(Recipe(width=16), channels=1).cuda()
-    state = TrainingState(network, adam(network, 1e-3))
+def test_an_update_without_a_finite_gradient_is_skipped(recorded: bool) -> None:
+    network = small_network(width=16, channels=1)
     score, good = fused(network), torch.ones((), device="cuda")
-    plain = example_losses(score, network.sigmas)
+    plain = score_matching(score, network.sigmas)
 
-    def losses(pixels: torch.Tensor, noise: SampleNoise) -> tuple[torch.Tensor, torch.Tensor]:
-        each, levels = plain(pixels, noise)
-        return each + (good + 0 * each).sqrt(), levels  # of 0, a finite number, with a derivative of 0 · ∞
+    def loss(batch: Batch, noise: SampleNoise) -> Losses:
+        each, sigmas = plain(batch, noise)
+        return Losses(each + (good + 0 * each).sqrt(), sigmas)  # of 0, a finite number, with a derivative of 0 · ∞
 
-    step: Descent = (
-        RecordedUpdate(losses, state, seed=1, clip=1.0, bad=score.bad)
+    optimizer = adam(network, 1e-3)
+    trainer = (
+        RecordedTrainer(network, loss, optimizer, seed=1, clip=1.0, bad=score.bad)
         if recorded
-        else descent(state, step_loss(losses, seed=1), clip=1.0, micro_batch=2)
+        else Trainer(network, loss, optimizer, seed=1, clip=1.0, micro_batch=2)
     )
-    pixels = torch.randint(0, 256, (4, 28, 28, 1), dtype=torch.uint8, device="cuda")
-    done = 0
+    batch, done = Batch(training_pixels(4)), 0
     for value, many in ((1, 2), (0, 1), (1, 1), (0, 12)):
         good.fill_(value)
         for _ in range(many):
             before = network.end.weight.detach().clone()
-            told, _ = step(state.step, pixels)
+            losses = trainer.step(batch, trainer.steps_done)
             assert torch.equal(before, network.end.weight) == (value == 0)
             done += value
-            assert state.optimizer.state[network.end.weight]["step"] == done
+            assert optimizer.state[network.end.weight]["step"] == done
             assert all(p.isfinite().all() for p in network.parameters())
             if many < 12:
-                assert told.isfinite().all()
-    assert told.isnan().all()  # since more than half of the last updates were left out
+                assert losses.values.isfinite().all()
+    assert losses.values.isnan().all()  # since more than half of the last updates were skipped
 
 
 @pytest.mark.parametrize("clip", [0.0, 1.0])
-def test_a_recorded_update_is_the_update(clip: float) -> None:
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_a_recorded_update_is_the_update(clip: float, ema: float) -> None:
     """Three steps: recorded, and launched one by one."""
     ends = []
-    for recorded in (True, False):
-        network = network_of(Recipe(width=16), channels=1).cuda()
+    for kind in (RecordedTrainer, Trainer):
+        network = small_network(width=16, channels=1)
         start = torch.cat([p.detach().flatten() for p in network.parameters()])
-        state = TrainingState(network, adam(network, 1e-3))
-        losses = example_losses(fused(network), network.sigmas)
-        plain = descent(state, step_loss(losses, seed=1), clip=clip)
-        step = RecordedUpdate(losses, state, seed=1, clip=clip) if recorded else plain
-        generator = torch.Generator().manual_seed(0)
-        pixels = torch.randint(0, 256, (16, 28, 28, 1), dtype=torch.uint8, generator=generator).cuda()
-        updates = list(fit(state, lambda k, p=pixels: p, step, steps=3, learning_rate=1e-3))  # type: ignore[misc]
-        ends.append((torch.cat([p.detach().flatten() for p in network.parameters()]) - start, updates))
-    (one, updates), (other, others) = ends
+        average = {name: value.clone() for name, value in network.state_dict().items()} if ema else None
+        loss = score_matching(fused(network), network.sigmas)
+        trainer = kind(network, loss, adam(network, 1e-3), average=average, seed=1, clip=clip, ema=ema)
+        losses = [trainer.step(Batch(training_pixels(16)), n) for n in range(3)]
+        assert trainer.steps_done == 3
+        ends.append((torch.cat([p.detach().flatten() for p in network.parameters()]) - start, losses, average))
+    (one, losses, average), (other, others, plain_average) = ends
     assert rel(one, other) < 0.1  # of the way gone, some of it along gradients that are almost 0
-    for a, b in zip(updates, others, strict=True):
-        assert torch.equal(a.levels, b.levels)
-        torch.testing.assert_close(a.losses, b.losses, rtol=2e-2, atol=1.0)
+    for a, b in zip(losses, others, strict=True):
+        assert torch.equal(a.sigmas, b.sigmas)
+        torch.testing.assert_close(a.values, b.values, rtol=2e-2, atol=1.0)
+    if average is not None and plain_average is not None:
+        assert rel(average["end.weight"], plain_average["end.weight"]) < 1e-2
+
+
+def test_a_recorded_update_gets_the_labels_of_its_batch() -> None:
+    """Recorded with the first batch's labels, and replayed with others."""
+    network, sigmas = Labelled().cuda(), torch.tensor([1.0, 0.1], device="cuda")
+    other = copy.deepcopy(network)
+    recorded = RecordedTrainer(network, score_matching(network, sigmas), adam(network, 1e-2), seed=1)
+    plain = Trainer(other, score_matching(other, sigmas), adam(other, 1e-2), seed=1)
+    for n, labels in enumerate(([0, 1, 2, 3], [4, 4, 0, 1], [3, 2, 1, 0])):
+        batch = Batch(training_pixels(4), torch.tensor(labels, device="cuda"))
+        torch.testing.assert_close(recorded.step(batch, n).values, plain.step(batch, n).values, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(network.means.weight, other.means.weight, rtol=1e-4, atol=1e-5)
+
+
+def test_a_recorded_update_takes_batches_of_one_shape() -> None:
+    network, sigmas = Labelled().cuda(), torch.tensor([1.0, 0.1], device="cuda")
+    trainer = RecordedTrainer(network, score_matching(network, sigmas), adam(network, 1e-2))
+    trainer.step(Batch(training_pixels(4), torch.zeros(4, dtype=torch.long, device="cuda")), 0)
+    with pytest.raises(ValueError, match="recorded for"):
+        trainer.step(Batch(training_pixels(3), torch.zeros(3, dtype=torch.long, device="cuda")), 1)

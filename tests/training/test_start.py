@@ -1,4 +1,4 @@
-"""Runs that begin with a model's weights."""
+"""Runs that start from the weights of a model."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_runs import assert_same, final, recipe
 from torch import Tensor
 
-from scorefield.models import pretrained as shipped
-from scorefield.models.checkpoint import load
-from scorefield.cli import main
 from scorefield.distributed import Group
+from scorefield.models import pretrained
 from scorefield.models.export import export, published
+from scorefield.models.model import load
 from scorefield.models.recipes import Recipe
 from scorefield.training import train
-
-__all__ = ["recipe"]
-ONE = Group(0, 1, torch.device("cpu"))
+from training.small_runs import ALONE, assert_same, final
+from training.small_runs import recipe as recipe
 
 
 def still(recipe: Recipe) -> Recipe:
@@ -31,7 +28,7 @@ def still(recipe: Recipe) -> Recipe:
 
 @pytest.fixture
 def model(recipe: Recipe, tmp_path: Path) -> Path:
-    train(recipe, tmp_path / "first", ONE)
+    train(recipe, tmp_path / "first", ALONE)
     return tmp_path / "first"
 
 
@@ -41,20 +38,20 @@ def kind(tensors: dict[str, Tensor], which: str) -> dict[str, Tensor]:
 
 def test_raw_and_averaged_weights_begin_as_the_models_average(recipe: Recipe, model: Path, tmp_path: Path) -> None:
     lines: list[str] = []
-    train(still(replace(recipe, start=str(model))), tmp_path / "second", ONE, say=lines.append)
+    train(still(replace(recipe, start=str(model))), tmp_path / "second", ALONE, say=lines.append)
     theirs, ours = final(model), final(tmp_path / "second", 2)
     assert_same(kind(ours, "raw"), kind(theirs, "ema"))
     for name, value in kind(ours, "ema").items():
         torch.testing.assert_close(value, kind(theirs, "ema")[name], rtol=1e-6, atol=1e-7)  # as an average rounds
-    assert f"beginning with the ema weights of {model}, of step 6" in lines
+    assert f"starting from the ema weights of {model}, step 6" in lines
 
 
 def test_a_file_in_16_bit_and_images_of_another_size_will_do(
     recipe: Recipe, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    export(model, tmp_path / "box" / "dots.safetensors")
-    monkeypatch.setattr(shipped, "FOLDERS", [tmp_path / "box"])
-    train(still(replace(recipe, start="dots", image_size=8)), tmp_path / "second", ONE)
+    export(model, tmp_path / "weights" / "dots.safetensors")
+    monkeypatch.setattr(pretrained, "FOLDERS", [tmp_path / "weights"])
+    train(still(replace(recipe, start="dots", image_size=8)), tmp_path / "second", ALONE)
     expected = load("dots").network.state_dict()
     assert_same(kind(final(tmp_path / "second", 2), "raw"), expected)
     assert load(tmp_path / "second").shape == (1, 8, 8)
@@ -63,36 +60,36 @@ def test_a_file_in_16_bit_and_images_of_another_size_will_do(
 def test_a_resumed_run_does_not_begin_again(recipe: Recipe, model: Path, tmp_path: Path) -> None:
     """Not even where the model is gone; one without a checkpoint does."""
     whole, part = replace(recipe, start=str(model)), tmp_path / "part"
-    train(whole, tmp_path / "whole", ONE)
-    train(replace(whole, steps=4), part, ONE)
+    train(whole, tmp_path / "whole", ALONE)
+    train(replace(whole, steps=4), part, ALONE)
     for file in (part / "checkpoints").glob("*-00000004.*"):
         file.unlink()
     model.rename(tmp_path / "elsewhere")
-    train(whole, part, ONE, resume=True)
+    train(whole, part, ALONE, resume=True)
     assert_same(final(part), final(tmp_path / "whole"))
     shutil.rmtree(part / "checkpoints")
     with pytest.raises(FileNotFoundError, match="first"):
-        train(whole, part, ONE, resume=True)
+        train(whole, part, ALONE, resume=True)
     (tmp_path / "elsewhere").rename(model)
-    train(whole, part, ONE, resume=True)
+    train(whole, part, ALONE, resume=True)
     assert_same(final(part), final(tmp_path / "whole"))
 
 
 def test_a_resumed_run_keeps_its_start(recipe: Recipe, model: Path, tmp_path: Path) -> None:
     whole, out = replace(recipe, start=str(model)), tmp_path / "second"
-    train(replace(whole, steps=4), out, ONE)
+    train(replace(whole, steps=4), out, ALONE)
     for other in (None, "mnist-small"):
         with pytest.raises(ValueError, match=f"was started with start {model}, which a resumed run cannot change"):
-            train(replace(whole, start=other), out, ONE, resume=True)
-    train(whole, out, ONE, resume=True)
+            train(replace(whole, start=other), out, ALONE, resume=True)
+    train(whole, out, ALONE, resume=True)
     assert load(out).step == 6
-    assert load(out).facts["start_digest"] == load(model).digest
+    assert load(out).metadata["start_digest"] == load(model).digest
 
 
 def test_raw_weights_do_where_there_is_no_average(recipe: Recipe, tmp_path: Path) -> None:
     plain = replace(recipe, ema=0.0)
-    train(plain, tmp_path / "first", ONE)
-    train(still(replace(plain, start=str(tmp_path / "first"))), tmp_path / "second", ONE)
+    train(plain, tmp_path / "first", ALONE)
+    train(still(replace(plain, start=str(tmp_path / "first"))), tmp_path / "second", ALONE)
     assert_same(final(tmp_path / "second", 2), final(tmp_path / "first"))
 
 
@@ -102,7 +99,7 @@ def test_processes_that_see_different_models(
     digest = load(model).digest
     monkeypatch.setattr(Group, "all", lambda _, value: [value, "another"] if value == digest else [value])
     with pytest.raises(OSError, match="the processes see different models"):
-        train(replace(recipe, start=str(model)), tmp_path / "second", ONE)
+        train(replace(recipe, start=str(model)), tmp_path / "second", ALONE)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +113,9 @@ def test_processes_that_see_different_models(
 def test_weights_that_do_not_fit(
     change: dict[str, float], words: str, recipe: Recipe, model: Path, tmp_path: Path
 ) -> None:
-    cure = r"\(give --width 2 --levels 3 --sigma-max 1 --sigma-min 0.01, or do without --start\)"
+    cure = r"\(give --width 2 --levels 3 --sigma-max 1 --sigma-min 0.01, or leave --start out\)"
     with pytest.raises(ValueError, match=f"do not fit {words} {cure}"):
-        train(replace(recipe, start=str(model), **change), tmp_path / "second", ONE)  # type: ignore[arg-type]
+        train(replace(recipe, start=str(model), **change), tmp_path / "second", ALONE)  # type: ignore[arg-type]
     assert not (tmp_path / "second").exists()
 
 
@@ -126,22 +123,21 @@ def test_a_model_of_grey_images_for_coloured_ones(recipe: Recipe, model: Path, t
     np.save(tmp_path / "colour.npy", np.zeros((20, 5, 6, 3), np.uint8))
     colour = replace(recipe, start=str(model), data=str(tmp_path / "colour.npy"))
     with pytest.raises(
-        ValueError, match="is a model of grey images, and these are images in colour: its weights do not fit"
+        ValueError, match="is a model of grey images, and these are colour images: its weights do not fit"
     ):
-        train(colour, tmp_path / "second", ONE)
+        train(colour, tmp_path / "second", ALONE)
 
 
-def test_a_model_that_is_not_there(recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["train", "tiny", "--data", recipe.data, "--start", "celebs", "--out", str(tmp_path / "run")])
-    said = capsys.readouterr().err
-    assert "no file celebs, and no shipped model of that name" in said
-    assert "images of" not in said  # before the data are read
+def test_a_model_that_is_not_there(recipe: Recipe, tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(FileNotFoundError, match="no file celebs, and no pretrained model of that name"):
+        train(replace(recipe, start="celebs"), tmp_path / "run", ALONE, say=said.append)
+    assert not said  # before the data are read
     assert not (tmp_path / "run").exists()
 
 
 def test_what_is_published_names_the_model_and_not_its_place(recipe: Recipe, model: Path, tmp_path: Path) -> None:
-    train(still(replace(recipe, start=str(model))), tmp_path / "second", ONE)
+    train(still(replace(recipe, start=str(model))), tmp_path / "second", ALONE)
     export(tmp_path / "second", tmp_path / "small.safetensors")
     assert load(tmp_path / "small.safetensors").recipe.start == "first"
     assert str(tmp_path).encode() not in (tmp_path / "small.safetensors").read_bytes()

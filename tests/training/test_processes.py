@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import assert_same, final, rows
-from small_runs import recipe as recipe
 
-from scorefield.models import checkpoint
 from scorefield.cli import main
+from scorefield.models import checkpoint
+from scorefield.models.model import load
 from scorefield.models.recipes import Recipe
+from training.small_runs import assert_same, final, rows
+from training.small_runs import recipe as recipe
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -81,7 +82,7 @@ def test_signals_save_first(number: signal.Signals, recipe: Recipe, tmp_path: Pa
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + number, stderr  # as shells have it: a script can tell it from a finished run
-    step = checkpoint.load(tmp_path / "run").step
+    step = load(tmp_path / "run").step
     assert step >= 5
     assert f"stopped at step {step} of 1000000: got {number.name} (go on with --resume)" in stderr
     assert stdout.strip().endswith(f"model-{step:08d}.safetensors")
@@ -136,7 +137,7 @@ def test_two_processes_compute_what_one_does(objective: str, recipe: Recipe, tmp
     assert done.stdout.count("model-00000002.safetensors") == 1
     one, two = rows(tmp_path / "one" / "log.csv"), rows(tmp_path / "two" / "log.csv")
     for a, b in zip(one, two, strict=True):
-        for name in ("loss", "loss_1", "loss_2", "loss_3"):
+        for name in ("loss", "loss@1", "loss@0.2236", "loss@0.05"):
             assert a[name] == b[name] or float(a[name]) == pytest.approx(float(b[name]), rel=1e-3)
     alone, joined = (
         checkpoint.read(tmp_path / name / "checkpoints" / "optimizer-00000002.safetensors")[0]
@@ -170,7 +171,7 @@ def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path:
     processes[1].send_signal(signal.SIGTERM)
     said = [process.communicate(timeout=60)[1] for process in processes]
     assert [process.returncode for process in processes] == [143, 143], said
-    step = checkpoint.load(tmp_path / "run").step
+    step = load(tmp_path / "run").step
     assert 5 <= step < 60
     assert f"stopped at step {step} of 60: another process was told to stop (go on with --resume)" in said[0]
     assert "stopped" not in said[1]
@@ -184,17 +185,17 @@ def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path:
 def spoiling(loss: str, when: str) -> str:
     """Python that makes this of the second process's losses then."""
     return (
-        "import os, scorefield.models.recipes as recipes, scorefield.objectives as objectives\n"
+        "import os, scorefield.training.run as run, scorefield.objectives as objectives\n"
         "calls = []\n"
         "def spoil(*args, **kwargs):\n"
         "    calls.append(1)\n"
         "    loss = objectives.denoising(*args, **kwargs)\n"
         f"    return {loss} if os.environ['RANK'] == '1' and {when} else loss\n"
-        "recipes.OBJECTIVES['denoising'] = spoil\n"
+        "run.OBJECTIVES['denoising'] = spoil\n"
     )
 
 
-def test_a_gradient_that_is_not_finite_in_one_process_is_left_out_by_all(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_gradient_that_is_not_finite_in_one_process_is_skipped_by_all(recipe: Recipe, tmp_path: Path) -> None:
     spoilt = spoiling("loss + (loss - loss.detach()).abs().sqrt()", "len(calls) == 4")
     recipe = replace(recipe, checkpoint_every=1)
     processes = pair(recipe, tmp_path / "run", before=spoilt)
@@ -213,7 +214,7 @@ def test_a_loss_that_is_not_finite_in_one_process_stops_all(recipe: Recipe, tmp_
     assert [process.returncode for process in processes] == [1, 1], said
     for rank in range(2):
         assert f"scorefield, process {rank}: the loss or its gradient is not finite at step 4" in said[rank]
-    assert checkpoint.load(tmp_path / "run").step == 2
+    assert load(tmp_path / "run").step == 2
 
 
 def test_a_process_that_fails_in_a_group_ends_with_its_own_status(tmp_path: Path) -> None:

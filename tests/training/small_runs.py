@@ -1,4 +1,4 @@
-"""A training run of a moment, and what it leaves."""
+"""A training run of a few steps, and what it leaves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from scorefield.distributed import Group
 from scorefield.models import checkpoint
 from scorefield.models.recipes import Recipe
+
+ALONE = Group(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture

@@ -1,0 +1,339 @@
+"""The trainer: each update against one made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from labelled import Labelled
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from scorefield.models.recipes import Recipe
+from scorefield.networks import RefineNet
+from scorefield.noise import SampleNoise
+from scorefield.objectives import sliced
+from scorefield.training.run import uses_fused_kernels
+from scorefield.training.trainer import (
+    Batch,
+    Losses,
+    RecordedTrainer,
+    Trainer,
+    held_out_losses,
+    prepare,
+    score_matching,
+)
+
+PIXELS = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+SIGMAS = torch.tensor([1.0, 0.1])
+
+
+def fresh(kind: type[Trainer] = Trainer, *, fused: bool = False, **settings: Any) -> Trainer:  # noqa: ANN401
+    torch.manual_seed(0)
+    network = RefineNet(channels=1, width=2, sigmas=SIGMAS)
+    optimizer = torch.optim.Adam(network.parameters(), fused=fused)
+    return kind(network, score_matching(network, SIGMAS), optimizer, learning_rate=1e-2, seed=3, **settings)
+
+
+def run(trainer: Trainer, *, steps: int = 3) -> list[Losses]:
+    return [trainer.step(Batch(PIXELS), n) for n in range(trainer.steps_done, steps)]
+
+
+def weights(trainer: Trainer) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in trainer.network.parameters()])
+
+
+def gradient(trainer: Trainer) -> Tensor:
+    """Of the last update. (The weights are no measure: Adam makes a full step of a gradient that is all rounding.)"""
+    return torch.cat([p.grad.flatten() for p in trainer.network.parameters() if p.grad is not None])
+
+
+def test_an_update_is_adams_step_along_the_gradient_of_equation_6() -> None:
+    """Compared with a step made by hand from the same noise."""
+    trainer, other = fresh(), fresh()
+    (update,) = run(trainer, steps=1)
+    noise = SampleNoise.at_step(3, 0, range(6))
+    x = (PIXELS.permute(0, 3, 1, 2).float() + noise.rand_like(torch.empty(6, 1, 4, 4))) / 256
+    levels = (noise.rand_like(torch.empty(6)) * 2).long()
+    sigma, z = torch.tensor([1.0, 0.1])[levels], noise.randn_like(x)
+    s = other.network(x + sigma[:, None, None, None] * z, sigma)
+    losses = (sigma[:, None, None, None] * s + z).square().flatten(1).sum(1) / 2
+    losses.mean().backward()
+    torch.testing.assert_close(update.values, losses.detach(), rtol=1e-4, atol=1e-4)
+    assert torch.equal(update.sigmas, sigma)
+    assert not update.values.requires_grad
+    assert trainer.steps_done == 1
+    assert (gradient(trainer) - gradient(other)).norm() < 1e-4 * gradient(other).norm()
+    for parameter, before in zip(trainer.network.parameters(), fresh().network.parameters(), strict=True):
+        g = parameter.grad
+        assert g is not None
+        torch.testing.assert_close(parameter, before - 1e-2 * g / (g.abs() + 1e-8))  # Adam's first step
+
+
+def test_a_batch_in_parts_is_the_same_batch() -> None:
+    whole, parts = fresh(), fresh(micro_batch=4)
+    (one,), (other,) = run(whole, steps=1), run(parts, steps=1)
+    torch.testing.assert_close(one.values, other.values, rtol=1e-4, atol=1e-4)
+    assert torch.equal(one.sigmas, other.sigmas)
+    assert (gradient(whole) - gradient(parts)).norm() < 1e-4 * gradient(whole).norm()
+
+
+def labelled(kind: type[Trainer] = Trainer, **settings: Any) -> tuple[Trainer, Labelled]:  # noqa: ANN401
+    network = Labelled()
+    loss = score_matching(network, SIGMAS)
+    return kind(network, loss, torch.optim.Adam(network.parameters()), seed=3, **settings), network
+
+
+@pytest.mark.parametrize("micro_batch", [0, 1, 4, 6])
+def test_every_part_of_a_batch_has_its_own_labels(micro_batch: int) -> None:
+    """s = (μ_y − x̃)/(1 + σ²): losses and gradients of the class means by hand."""
+    trainer, network = labelled(micro_batch=micro_batch)
+    label = torch.tensor([4, 0, 1, 1, 3, 0])
+    mean = network.means.weight.detach().clone().requires_grad_()
+    losses = trainer.step(Batch(PIXELS, label), 0)
+    noise = SampleNoise.at_step(3, 0, range(6))
+    x = (PIXELS.permute(0, 3, 1, 2).float() + noise.rand_like(torch.empty(6, 1, 4, 4))) / 256
+    sigma = SIGMAS[(noise.rand_like(torch.empty(6)) * 2).long()]
+    s, z = sigma[:, None, None, None], noise.randn_like(x)
+    score = (mean[label][:, :, None, None] - x - s * z) / (1 + s**2)
+    expected = (s * score + z).square().flatten(1).sum(1) / 2
+    torch.testing.assert_close(losses.values, expected.detach())
+    (by_hand,) = torch.autograd.grad(expected.mean(), mean)
+    torch.testing.assert_close(network.means.weight.grad, by_hand)
+    assert by_hand[2] == 0  # no example of class 2
+    assert (by_hand[[0, 1, 3, 4]] != 0).all()
+
+
+def test_part_of_a_batch() -> None:
+    batch = Batch(PIXELS, torch.arange(6))
+    part = batch.part(slice(2, 4))
+    assert torch.equal(part.pixels, PIXELS[2:4])
+    assert part.labels is not None
+    assert part.labels.tolist() == [2, 3]
+    assert Batch(PIXELS).part(slice(2, 4)).labels is None
+
+
+class NoLooks(TorchDispatchMode):
+    """An error where a tensor's value is looked at, which a recording on a GPU cannot do."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        assert func is not torch.ops.aten._local_scalar_dense.default, "looks at a value"
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_loss_looks_at_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While PyTorch records, the checks of σ are left out; no other look may be left."""
+    trainer, _ = labelled()
+    noise = SampleNoise.at_step(3, 0, range(6))
+    with pytest.raises(AssertionError, match="looks at a value"), NoLooks():  # type: ignore[no-untyped-call]
+        assert PIXELS.float().mean() > 0
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with NoLooks():  # type: ignore[no-untyped-call]
+        losses = trainer.loss(Batch(PIXELS, torch.arange(6) % 5), noise)
+        losses.values.mean().backward()
+
+
+def test_an_update_that_would_be_recorded_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: a call in the recording's place. Labels, noise and images of each step reach its memory."""
+
+    class DirectCall:
+        def __init__(self, trainer: RecordedTrainer) -> None:
+            self.trainer = trainer
+
+        def replay(self) -> None:
+            self.trainer._result = self.trainer._gradients()
+            self.trainer.optimizer.step()
+
+    def record(self: RecordedTrainer) -> None:
+        self._graph = DirectCall(self)  # type: ignore[assignment]
+
+    monkeypatch.setattr(RecordedTrainer, "_record", record)
+    (recorded, network), (plain, other) = labelled(RecordedTrainer), labelled()
+    for n, labels in enumerate(([0, 1, 2, 3, 4, 0], [4, 4, 0, 1, 1, 1], [3, 2, 1, 0, 0, 0])):
+        batch = Batch(PIXELS.roll(n, 0), torch.tensor(labels))
+        one, two = recorded.step(batch, n), plain.step(batch, n)
+        torch.testing.assert_close(one.values, two.values)
+        assert torch.equal(one.sigmas, two.sigmas)
+    torch.testing.assert_close(network.means.weight, other.means.weight)
+    with pytest.raises(ValueError, match="recorded for"):
+        recorded.step(Batch(PIXELS[:2], torch.tensor([0, 1])), 3)
+
+
+def test_step_n_is_a_function_of_the_seed_and_n_alone() -> None:
+    """Stopped after two steps, and gone on with by another generator: bit for bit the same."""
+    one, two = fresh(), fresh()
+    run(one, steps=4)
+    run(two, steps=2)
+    torch.manual_seed(99)
+    run(two, steps=4)
+    assert torch.equal(weights(one), weights(two))
+
+
+def test_sliced_score_matching_trains_too() -> None:
+    trainer = fresh()
+    trainer.loss = score_matching(trainer.network, SIGMAS, objective=sliced)
+    before = weights(trainer)
+    assert all(losses.values.isfinite().all() for losses in run(trainer))
+    assert not torch.equal(before, weights(trainer))
+
+
+def test_the_learning_rate_warms_up() -> None:
+    trainer, rates = fresh(warmup=4), []
+    for n in range(5):
+        trainer.step(Batch(PIXELS), n)
+        rates.append(trainer.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01])
+
+
+def test_long_gradients_are_shortened() -> None:
+    trainer = fresh(clip=1e-3)
+    run(trainer, steps=1)
+    torch.testing.assert_close(gradient(trainer).norm(), torch.tensor(1e-3), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("micro_batch", [0, 4])
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_update_without_a_finite_gradient_is_skipped(micro_batch: int, fused: bool) -> None:
+    """The loss is finite, with a derivative of 0 · ∞ in the second of two parts. Often enough, and it is NaN."""
+    trainer, good = fresh(fused=fused, micro_batch=micro_batch, clip=1.0), torch.ones(())
+    plain = trainer.loss
+
+    def loss(batch: Batch, noise: SampleNoise) -> Losses:
+        values, sigmas = plain(batch, noise)
+        second = torch.equal(batch.pixels[-1], PIXELS[-1])
+        return Losses(values + ((good if second else 1) + 0 * values).sqrt(), sigmas)
+
+    trainer.loss = loss
+    for value, many in ((1, 2), (0, 2), (1, 2), (0, 12)):
+        good.fill_(value)
+        for _ in range(many):
+            before, count = weights(trainer), [float(each["step"]) for each in trainer.optimizer.state.values()]
+            losses = trainer.step(Batch(PIXELS), trainer.steps_done)
+            assert torch.equal(before, weights(trainer)) == (value == 0)
+            after = [float(each["step"]) for each in trainer.optimizer.state.values()]
+            assert (count == after) == (value == 0)
+            assert losses.values.isfinite().all() or many == 12
+    assert weights(trainer).isfinite().all()
+    assert losses.values.isnan().all()
+
+
+def test_the_moving_average_by_hand() -> None:
+    """Decay min(0.5, n/(n + 9)): 0.1, 2/11, 0.25, ... Whole numbers are copied."""
+    trainer = fresh(ema=0.5)
+    trainer.network.register_buffer("counter", torch.tensor(3))
+    trainer.average = {name: value.clone() for name, value in trainer.network.state_dict().items()}
+    expected = trainer.average["end.weight"].clone()
+    for n in range(12):
+        trainer.network.get_buffer("counter").add_(1)
+        trainer.step(Batch(PIXELS), n)
+        decay = min(0.5, (n + 1) / (n + 10))
+        expected = decay * expected + (1 - decay) * trainer.network.state_dict()["end.weight"]
+    torch.testing.assert_close(trainer.average["end.weight"], expected)
+    torch.testing.assert_close(trainer.average["sigmas"], SIGMAS)
+    assert trainer.average["counter"] == 15
+
+
+def test_dequantised_images_fill_the_gaps_between_grey_values() -> None:
+    pixels = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16, 1).expand(200, -1, -1, -1)
+    x = prepare(pixels, SampleNoise(range(200)), flip=False, dequantise=True)
+    u = (x * 256 - pixels.permute(0, 3, 1, 2)).flatten()
+    assert 0 <= u.min() <= u.max() <= 1
+    assert abs(u.mean() - 0.5) < 5 / (12 * len(u)) ** 0.5
+    plain = prepare(pixels, SampleNoise(range(200)), flip=False, dequantise=False)
+    assert torch.equal(plain, pixels.permute(0, 3, 1, 2).float() / 255)
+
+
+def test_half_of_the_images_are_mirrored() -> None:
+    pixels = torch.tensor([[0, 255]], dtype=torch.uint8).reshape(1, 1, 2, 1).expand(2000, -1, -1, -1)
+    x = prepare(pixels, SampleNoise(range(2000)), flip=True, dequantise=False)
+    mirrored = x[:, 0, 0, 0] == 1
+    assert ((x[:, 0, 0, 1] == 1) != mirrored).all()
+    assert abs(mirrored.float().mean() - 0.5) < 4.5 * 0.5 / 2000**0.5
+
+
+def silent(x: Tensor, sigma: Tensor) -> Tensor:
+    return torch.zeros_like(x)
+
+
+def test_held_out_loss_of_a_silent_score() -> None:
+    """s = 0: λℓ = ½‖z‖² has mean D/2 at every level, always with the same z."""
+    pixels = torch.zeros(3000, 4, 4, 1, dtype=torch.uint8)
+    each = held_out_losses(silent, Batch(pixels), torch.tensor([1.0, 0.1, 0.01]), batch_size=700)
+    torch.testing.assert_close(each, torch.full((3,), 8.0), atol=5 * (8 / 1000) ** 0.5, rtol=0)
+    assert len(set(each.tolist())) == 3
+    again = held_out_losses(silent, Batch(pixels), torch.tensor([1.0, 0.1, 0.01]), batch_size=3000)
+    torch.testing.assert_close(each, again)
+
+
+def test_few_held_out_images_see_every_level() -> None:
+    """s = 0 and λ = σ²: two images make ½‖z‖² of five levels, each of noise of its own, in three rounds."""
+    pixels, sigmas = torch.zeros(2, 4, 4, 1, dtype=torch.uint8), torch.linspace(1, 0.1, 5)
+    each = held_out_losses(silent, Batch(pixels), sigmas, batch_size=4)
+    halves = [SampleNoise([k]).randn_like(torch.empty(1, 1, 4, 4)).square().sum().item() / 2 for k in range(6)]
+    expected = [(halves[0] + halves[5]) / 2, *halves[1:5]]
+    torch.testing.assert_close(each, torch.tensor(expected))
+
+
+def test_held_out_images_keep_their_labels() -> None:
+    """In batches, and in several rounds where there are fewer images than levels."""
+    pixels, labels, sigmas = PIXELS[:3], torch.tensor([4, 0, 2]), torch.linspace(1, 0.1, 7)
+    seen = list[tuple[float, int]]()
+
+    def score(x: Tensor, sigma: Tensor, *, label: Tensor) -> Tensor:
+        seen.extend(zip([round(v, 2) for v in sigma.tolist()], label.tolist(), strict=True))
+        return torch.zeros_like(x)
+
+    held_out_losses(score, Batch(pixels, labels), sigmas, batch_size=4)
+    order = [(round(v, 2), int(labels[k % 3])) for k, v in enumerate([*sigmas.tolist(), *sigmas[:2].tolist()])]
+    assert seen == order
+
+
+def test_the_noise_of_a_place_does_not_depend_on_its_neighbours() -> None:
+    whole = SampleNoise.at_step(1, 7, range(10)).randn_like(torch.empty(10, 5))
+    part = SampleNoise.at_step(1, 7, range(4, 6)).randn_like(torch.empty(2, 5))
+    assert torch.equal(whole[4:6], part)
+    for other in (SampleNoise.at_step(2, 7, range(10)), SampleNoise.at_step(1, 8, range(10))):
+        assert not torch.isclose(whole, other.randn_like(torch.empty(10, 5))).any()
+
+
+def test_noise_that_is_recorded_can_be_renewed_in_its_place() -> None:
+    noise, other = SampleNoise.at_step(1, 2, range(3)), SampleNoise.at_step(1, 3, range(3))
+    recorded, x = noise.copy(), torch.empty(3, 2, 2)
+    assert torch.equal(recorded.copy().randn_like(x), noise.copy().randn_like(x))
+    place = recorded._key.data_ptr()
+    recorded.renew(other)
+    assert recorded._key.data_ptr() == place
+    assert torch.equal(recorded.copy().randn_like(x), other.copy().randn_like(x))
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_the_optimizer_is_started_without_a_trace(steps: int) -> None:
+    """What a recording does before it begins: Adam's moments are there, and all is as it was."""
+    trainer, untouched = fresh(RecordedTrainer), fresh()
+    assert isinstance(trainer, RecordedTrainer)
+    plain = Trainer(trainer.network, trainer.loss, trainer.optimizer, learning_rate=1e-2, seed=3)
+    for each in (plain, untouched):
+        run(each, steps=steps)
+    plain.loss(Batch(PIXELS), SampleNoise.at_step(3, 0, range(6))).values.sum().backward()
+    trainer._start_optimizer()
+    assert all({"exp_avg", "exp_avg_sq"} <= kinds.keys() for kinds in trainer.optimizer.state.values())
+    assert len(trainer.optimizer.state) == len(list(trainer.network.parameters()))
+    assert torch.equal(weights(trainer), weights(untouched))
+    for each in (plain, untouched):
+        run(each, steps=steps + 2)
+    assert torch.equal(weights(trainer), weights(untouched))
+
+
+def test_second_derivatives_do_not_go_through_the_fused_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scorefield.acceleration.kernels.usable", lambda x: True)
+    network = RefineNet(channels=1, width=2, sigmas=[1.0, 0.1])
+    recipe = Recipe(precision="bfloat16")
+    assert uses_fused_kernels(recipe, network)
+    assert not uses_fused_kernels(replace(recipe, objective="sliced"), network)
+    assert not uses_fused_kernels(replace(recipe, precision="float32"), network)
+    assert not uses_fused_kernels(replace(recipe, compile=True), network)
+    assert not uses_fused_kernels(recipe, Labelled())

@@ -8,7 +8,6 @@ are least for the score of the perturbed data q_σ; in expectation they differ b
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,11 +16,8 @@ from scorefield.derivatives import QuadraticForm, dot, either_mode
 from scorefield.noise import DrawSigma, RandnLike, gaussian, perturb
 from scorefield.score import Score, checked, expand, same_shape
 
-
-class Objective(Protocol):
-    """One loss per example, (B,)."""
-
-    def __call__(self, score: Score, x: Tensor, sigma: Tensor, /) -> Tensor: ...
+Objective = Callable[[Score, Tensor, Tensor], Tensor]
+"""(score, x, sigma) -> one loss per example, (B,)."""
 
 
 def explicit(

@@ -41,7 +41,6 @@ class Bar:
         self._rich: Progress | None = _rich() if sys.stderr.isatty() else None
 
     def __enter__(self) -> Bar:
-        self.start = self.said = time.monotonic()
         if self._rich:
             self._rich.start()
             self._rich.add_task(self.what, total=self.total, completed=self.done, note="")
@@ -90,8 +89,9 @@ def duration(seconds: float) -> str:
     """12 s, 3 min 20 s, 5 h 7 min, 3 d 4 h."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
-    for unit, name, next_unit, next_name in ((60, "min", 1, "s"), (3600, "h", 60, "min"), (86400, "d", 3600, "h")):
-        if seconds < 100 * unit or unit == 86400:
-            whole = int(seconds // unit)
-            return f"{whole} {name} {int((seconds - whole * unit) // next_unit)} {next_name}"
-    raise AssertionError
+    whole = int(seconds)
+    if whole < 100 * 60:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 100 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"

@@ -1,4 +1,4 @@
-"""The rules of the house that a reader of any one file relies on: which room may import which, and what else."""
+"""Rules that a reader of any file relies on: which room may import which, and which packages each needs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CORE = {"torch", "numpy", "safetensors", "rich", "filelock"}
 """All that models, training and sampling may need, so that they run where only these are installed."""
 MORE = {
     "cli": {"tyro"},
-    "paper": {"matplotlib"},
+    "paper": {"matplotlib", "jinja2"},
     "training": {"wandb"},
     "data": {"PIL", "platformdirs"},
     "images": {"PIL"},

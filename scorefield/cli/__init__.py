@@ -1,5 +1,4 @@
-"""The command line: parses options, shows progress and calls the rest. Results go to stdout and files, messages to
-stderr."""
+"""The command line: results go to stdout and files, messages to stderr."""
 
 from __future__ import annotations
 
@@ -8,45 +7,13 @@ import sys
 import traceback
 import warnings
 
-from scorefield.cli import (  # each module registers its commands
-    bench,
-    digits,
-    evaluate,
-    figures,
-    models,
-    neighbors,
-    report,
-    results,
-    sample,
-    select,
-    serve,
-    train,
-)
-from scorefield.cli.app import app, say
-
-__all__ = [
-    "bench",
-    "digits",
-    "evaluate",
-    "figures",
-    "main",
-    "models",
-    "neighbors",
-    "report",
-    "results",
-    "sample",
-    "select",
-    "serve",
-    "train",
-]
-
-arguments: list[str] = []
-"""The words of the command line that is being run."""
+# Each module registers its commands.
+from scorefield.cli import bench, evaluate, figures, models, report, sample, select, serve, train  # noqa: F401
+from scorefield.cli.app import app, arguments, say
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line: exit status 0 on success, 2 on a wrong call, 130 or 143 where a signal
-    has stopped a run, 1 on any other failure."""
+    """Exit status: 0 on success, 2 on a wrong call, 130 or 143 after a signal, 1 on any other failure."""
     try:
         _run(sys.argv[1:] if argv is None else argv)
     except SystemExit as end:
@@ -69,7 +36,7 @@ def _run(argv: list[str]) -> None:
     arguments[:] = argv
     try:
         app.cli(prog="scorefield", args=argv or ["--help"])
-    except BrokenPipeError:  # the reader of the output has left, as head does
+    except BrokenPipeError:  # nobody reads the output any more, as after head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (ValueError, ArithmeticError, OSError, ImportError) as error:

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from scorefield.progress import Track
 
 app = tyro.extras.SubcommandApp()
+arguments: list[str] = []
+"""The words of the command line that is being run."""
 
-ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-"""A run folder, a model file, or the name of a pretrained model."""
+MODEL_HELP = "A run folder, a model file, or the name of a pretrained model such as mnist-small."
+ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL", help=MODEL_HELP)]
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 """A switch that has no opposite on the command line: --quick, but not --no-quick."""
-JsonFile = Annotated[Path | None, tyro.conf.arg(name="json")]
-"""--json FILE."""
+JsonFile = Annotated[Path | None, tyro.conf.arg(name="json", help="Write the numbers to this file as well.")]
+Device = Annotated[str, tyro.conf.arg(help="auto (a GPU if there is one), cpu, cuda, cuda:1, ...")]
 
 
 def say(line: str) -> None:
@@ -33,8 +35,12 @@ def check_seed(seed: int) -> None:
         raise ValueError(f"--seed must be a whole number from 0 to 2³² − 1; got {seed}")
 
 
-def prepare_file(out: Path, option: str = "--out") -> None:
-    """Check before long work that this file can be written."""
+def prepare_file(out: Path | None, option: str = "--out", *, suffix: str = "") -> None:
+    """Check before long work that this file, if one is wanted, can be written. It must end with the suffix, if any."""
+    if out is None:
+        return
+    if suffix and out.suffix != suffix:
+        raise ValueError(f"cannot write {out.suffix or 'a folder'} ({option} FILE{suffix})")
     if out.is_dir():
         raise OSError(f"{out} is a folder (name a file with {option})")
     prepare_folder(out.parent, option=option)

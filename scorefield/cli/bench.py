@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from scorefield.cli.app import JsonFile, app, prepare_file, say
+from scorefield.cli.app import Device, JsonFile, app, prepare_file, say
 from scorefield.files import write_json
 
 ROWS = [
@@ -27,7 +27,7 @@ def bench(
     network: Annotated[Literal["cifar10", "mnist"], tyro.conf.Positional] = "cifar10",
     /,
     *,
-    device: str = "auto",
+    device: Device = "auto",
     json_file: JsonFile = None,
 ) -> None:
     """Measure how fast this machine trains and samples: the plain float32 network against the fast path.
@@ -39,18 +39,15 @@ def bench(
 
     Args:
         network: The data set whose network, the paper's, is measured.
-        device: auto (a GPU if there is one), cpu, cuda, cuda:1, ...
-        json_file: Write the numbers to this file as well.
     """
     from scorefield.distributed import pick_device
     from scorefield.training.bench import benchmark
 
-    if json_file is not None:
-        prepare_file(json_file, "--json")
+    prepare_file(json_file, "--json")
     found = benchmark(network, pick_device(device), say=say)
     _print(found)
     if json_file is not None:
-        write_json(json_file, found)
+        write_json(json_file, {"command": f"scorefield bench {network} --json {json_file.name}", **found})
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -1,9 +1,11 @@
-"""scorefield evaluate; and what all commands share that measure a model or images."""
+"""scorefield evaluate, digits, neighbors: commands that measure a model or images."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -14,14 +16,23 @@ from scorefield.files import write_json
 
 if TYPE_CHECKING:
     from scorefield.data import Images
+    from scorefield.data.images import Pixels
     from scorefield.distributed import Group
+    from scorefield.evaluation.digits import Classifier
     from scorefield.evaluation.features import Rows
+    from scorefield.evaluation.records import Memorisation
     from scorefield.evaluation.sample_cache import SampleCache
     from scorefield.models.model import Model
     from scorefield.progress import Track
 
-Subject = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL|SOURCE")]
-"""A model, or the source of images."""
+SUBJECT_HELP = (
+    "A run folder, a model file, a pretrained model (mnist-small, model:mnist), or images: mnist, cifar10:test, a "
+    "folder, an .npy or .npz file."
+)
+Subject = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL|SOURCE", help=SUBJECT_HELP)]
+DIGITS_SHOWN = 100
+"""The most samples in the picture of digits."""
+RED, WHITE = (220, 20, 20), (255, 255, 255)
 
 
 def resolve_subject(what: str, sampling: Sampling, group: Group) -> Model | None:
@@ -57,17 +68,14 @@ def draw_samples(model: Model, sampling: Sampling, group: Group, *, track: Track
     return cache.draw(sampling.n, group, batch_size=size, track=track)
 
 
-def describe_samples(cache: SampleCache) -> dict[str, Any]:
-    """The model and the settings that the samples come from, for JSON. There, `precision` is a metric."""
-    model = cache.model
-    return {
-        "model": {"step": model.step, "weights": model.weights, "digest": model.digest[:12]},
-        **describe_sampling(cache),
-    }
+def describe_samples(model: Model, sampling: Sampling) -> dict[str, Any]:
+    """The model and the settings that samples come from, for JSON."""
+    about = {"step": model.step, "weights": model.weights, "digest": model.digest[:12]}
+    return {"model": about, **describe_sampling(sample_cache(model, sampling))}
 
 
 def describe_sampling(cache: SampleCache) -> dict[str, Any]:
-    """The settings of the sampling, for JSON."""
+    """The settings of the sampling, for JSON, where `precision` is a metric."""
     return {
         **({"denoised": cache.sampler.denoise} if hasattr(cache.sampler, "denoise") else {}),
         "sampler": samplers.to_dict(cache.sampler),
@@ -94,81 +102,61 @@ def evaluate(
     """Measure a model, or any images, against real images: FID, KID, precision and recall, and the training objective.
 
     Samples of a model are drawn first and kept on disk, so that an interrupted evaluation continues where it stopped.
-    Features and statistics of the reference are kept, too.
+    Features and statistics of the reference are kept, too. With -n 0, only the objective of a model is measured.
 
     Example: scorefield evaluate runs/cifar10 -n 10000 --json cifar10.json
 
     Args:
-        what: A run folder, a model file, a pretrained model (mnist-small, model:mnist), or images: mnist, cifar10:test,
-            a folder, an .npy or .npz file. With -n 0, only the objective of a model is measured.
         data: The images to compare with, or an .npz file of their statistics (mu, sigma). Default: what the model was
             trained on. If that has moved, name its new place; the same images are then held out of it as in training.
-        json_file: Write the numbers to this file as well.
     """
     from scorefield.distributed import joined
-    from scorefield.evaluation.numbers import held_out_loss
+    from scorefield.evaluation import inception
+    from scorefield.evaluation.numbers import describe_comparison, held_out_loss, measure_metrics
     from scorefield.evaluation.records import to_json
-    from scorefield.evaluation.sources import load_held_out
+    from scorefield.evaluation.sources import choose_images, load_held_out, load_reference
 
     sampling.check(least=0)
     if sampling.n == 1:
         raise ValueError("-n must be 0, for the objective alone, or at least 2; got 1")
-    if json_file is not None:
-        prepare_file(json_file, "--json")
+    prepare_file(json_file, "--json")
     with joined(sampling.device) as group:
+        track = tracker(group)
         model = resolve_subject(what, sampling, group)
         numbers: dict[str, Any] = {"what": what}
         if sampling.n:
-            metrics, held_out = _measure(what, model, data, sampling, group)
-            numbers |= metrics
-        else:
-            if model is None:
-                raise ValueError(f"-n 0 measures the objective of a model, but {what!r} is images (give a model)")
-            if (held_out := load_held_out(model, data, group, track=tracker(group))) is None:
-                raise _no_held_out_images(what, model)
+            if model is None:  # opened first, so that an error comes before the reference's features are computed
+                rows = choose_images(what, sampling.n, group, track=track)
+            network = group.main_first(partial(inception.load_inception, device=group.device, track=track))
+            reference, held_out = load_reference(model, data, network, group, track=track)
+            if model is not None:
+                rows = draw_samples(model, sampling, group, track=track)
+            metrics = measure_metrics(rows, reference, network, group, track=track)
+            if metrics is not None:
+                numbers |= to_json(metrics) | to_json(describe_comparison(rows, reference, network))
+        elif model is None:
+            raise ValueError(f"-n 0 measures the objective of a model, but {what!r} is images (give a model)")
+        elif (held_out := load_held_out(model, data, group, track=track)) is None:
+            raise ValueError(
+                f"there are no held-out images: {what} was trained on "
+                f"{model.metadata.get('data', 'data that its file does not name')} (if they were held out and have "
+                "moved, name their place with --data)"
+            )
         if not group.main:
             return
         if model is not None:
-            numbers |= describe_samples(sample_cache(model, sampling))
+            numbers |= describe_samples(model, sampling)
             if held_out is not None:
                 loss = held_out_loss(model, held_out)
-                numbers |= to_json(loss._asdict()) | {"loss_per_level": [each.loss for each in loss.loss_by_sigma]}
+                numbers |= to_json(loss) | {"loss_per_level": [each.loss for each in loss["loss_by_sigma"]]}
             else:
                 say("note: no objective: there are no held-out images of what the model was trained on")
-        _print(numbers)
+        _print_metrics(numbers)
         if json_file is not None:
             write_json(json_file, numbers)
 
 
-def _measure(
-    what: str, model: Model | None, data: str | None, sampling: Sampling, group: Group
-) -> tuple[dict[str, Any], Images | None]:
-    """The metrics for JSON, of which the main process gets all, and the held-out images of the model's data, if any."""
-    from scorefield.evaluation import inception
-    from scorefield.evaluation.numbers import describe_comparison, measure_metrics
-    from scorefield.evaluation.records import to_json
-    from scorefield.evaluation.sources import choose_images, load_reference
-
-    track = tracker(group)
-    if model is None:  # opened first, so that a wrong name is noticed before the reference's features are computed
-        rows = choose_images(what, sampling.n, group, track=track)
-    network = group.main_first(partial(inception.load_inception, device=group.device, track=track))
-    reference, held_out = load_reference(model, data, network, group, track=track)
-    if model is not None:
-        rows = draw_samples(model, sampling, group, track=track)
-    metrics = measure_metrics(rows, reference, network, group, batch_size=sampling.batch_size, track=track)
-    if metrics is None:
-        return {}, held_out
-    return to_json(metrics) | to_json(describe_comparison(rows, reference, network)._asdict()), held_out
-
-
-def _no_held_out_images(what: str, model: Model) -> ValueError:
-    fix = "if they were held out and have moved, name their place with --data"
-    name = model.metadata.get("data", "data that its file does not name")
-    return ValueError(f"there are no held-out images: {what} was trained on {name} ({fix})")
-
-
-def _print(numbers: dict[str, Any]) -> None:
+def _print_metrics(numbers: dict[str, Any]) -> None:
     """Each number with its n, for people."""
     from scorefield.data import folder_of
     from scorefield.evaluation.numbers import PLACE
@@ -196,3 +184,187 @@ def _print(numbers: dict[str, Any]) -> None:
         print("    at each level  " + " ".join(f"{value:.4g}" for value in numbers["loss_per_level"]))
     for note in [*numbers.get("preprocessing", []), *numbers.get("notes", [])]:
         say(f"note: {note}".replace(PLACE, str(folder_of("inception"))))
+
+
+@app.command
+def digits(
+    what: Subject,
+    /,
+    *,
+    sampling: SamplingOptions = Sampling(n=10_000, batch_size=500),  # noqa: B008
+    out: Path | None = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Judge samples of MNIST's digits: the share that a classifier accepts, and whether all ten are equally frequent.
+
+    The classifier was trained on noise, scribbles and broken digits as well, so that it accepts only what looks like a
+    digit. Its verdict on real digits is printed for comparison. Samples of a model are drawn first and kept on disk.
+    Images must be 28 × 28 pixels, grey, white on black.
+
+    Example: scorefield digits runs/mnist -n 10000 --json digits.json --out digits.png
+
+    Args:
+        out: FILE.png for a picture of the first 100 samples, sorted by digit and confidence; rejected ones come last,
+            with a red frame.
+    """
+    from scorefield.distributed import joined
+    from scorefield.evaluation.digits import check_shape, judge, load_classifier
+    from scorefield.evaluation.records import to_json
+    from scorefield.evaluation.sources import choose_images
+
+    sampling.check()
+    prepare_file(out, suffix=".png")
+    prepare_file(json_file, "--json")
+    with joined(sampling.device) as group:
+        track = tracker(group)
+        model = resolve_subject(what, sampling, group)
+        if model is None:
+            rows = choose_images(what, sampling.n, group, track=track)
+        else:
+            check_shape((*model.shape[1:], model.shape[0]))
+            rows = draw_samples(model, sampling, group, track=track)
+        if not group.main:
+            return
+        samples, classifier = rows[: len(rows)], load_classifier()
+        numbers = {"what": what, **to_json(judge(samples, classifier)), "real": to_json(classifier.test)}
+        numbers["classifier"] = classifier.digest[:12]
+        if model is not None:
+            numbers |= describe_samples(model, sampling)
+        _print_digits(numbers)
+        if json_file is not None:
+            write_json(json_file, numbers)
+        if out is not None:
+            _save_digits(out, samples[:DIGITS_SHOWN], classifier)
+            print(out)
+
+
+def _print_digits(numbers: dict[str, Any]) -> None:
+    model, real = numbers.get("model"), numbers["real"]
+    whose = f" (step {model['step']}, {model['weights']} weights)" if model else ""
+    share, error = numbers["accepted"], numbers["accepted_standard_error"]
+    print(f"{numbers['what']}{whose}: n = {numbers['n']}{denoised_or_not(numbers)}")
+    print(f"  accepted as digits           {share:.2%} ± {error:.2%}   (real digits: {real['accepted']:.2%})")
+    if numbers["accepted"]:
+        usual = f"(real digits: {real['distance_to_uniform']:.4f}; by chance: {numbers['distance_by_chance']:.4f})"
+        print(f"  distance to equal shares     {numbers['distance_to_uniform']:.4f}   {usual}")
+    print("  number of each digit, 0 to 9 " + " ".join(map(str, numbers["histogram"])))
+    say(
+        f"note: a sample is accepted if the classifier's confidence in a digit is above {numbers['confidence']}; real "
+        "digits: MNIST's test set"
+    )
+
+
+def _save_digits(out: Path, samples: Pixels, classifier: Classifier) -> None:
+    """Sorted by digit and confidence; rejected samples come last, with a red frame."""
+    import numpy as np
+
+    from scorefield.evaluation.digits import CONFIDENCE
+    from scorefield.images import grid, save_png, zoom_for
+
+    found, confidence = (each.numpy() for each in classifier(samples))
+    rejected = confidence <= CONFIDENCE
+    order = np.lexsort((-confidence, np.where(rejected, 10, found)))
+    framed = np.where(rejected[:, None], RED, WHITE).astype(np.uint8)[:, None, None].repeat(30, 1).repeat(30, 2)
+    framed[:, 1:-1, 1:-1] = samples
+    sheet = grid(framed[order], columns=10, gap=1)
+    save_png(out, sheet, zoom=zoom_for(sheet, target=900))
+
+
+@app.command
+def neighbors(
+    what: Subject,
+    /,
+    *,
+    data: str | None = None,
+    space: Literal["pixel", "inception"] = "pixel",
+    flips: bool = True,
+    sampling: SamplingOptions = Sampling(n=8, batch_size=500),  # noqa: B008
+    out: Path = Path("neighbors.png"),
+    json_file: JsonFile = None,
+) -> None:
+    """Show the training images nearest to a model's samples, and say whether the samples are copies of them.
+
+    The picture has the samples to the left of a red line and their nearest training images to the right. The samples'
+    distances are compared with those of held-out images, which the model cannot have copied.
+
+    Example: scorefield neighbors runs/cifar10 -n 100 --space inception --out neighbors.png
+
+    Args:
+        data: The training images. Default: what the model was trained on.
+        space: Measure distances between pixels or between Inception features.
+        flips: Count an image and its mirror image as the same; --no-flips tells them apart.
+        out: FILE.png for the picture, which shows at most 20 samples.
+    """
+    from scorefield.distributed import joined
+    from scorefield.evaluation import inception
+    from scorefield.evaluation.neighbors import (
+        COLUMNS,
+        Embed,
+        check_neighbors,
+        find_neighbors,
+        in_pixels,
+        measure_memorisation,
+        save_neighbors,
+    )
+    from scorefield.evaluation.records import to_json
+    from scorefield.evaluation.sources import ChosenImages, choose_images, load_training_images
+
+    sampling.check()
+    prepare_file(out, suffix=".png")
+    prepare_file(json_file, "--json")
+    with joined(sampling.device) as group:
+        track = tracker(group)
+        model = resolve_subject(what, sampling, group)
+        training, held_out = load_training_images(model, data, group, track=track)
+        if model is None:
+            rows = choose_images(what, sampling.n, group, track=track)
+        shape = model.shape if model is not None else rows[:1].transpose(0, 3, 1, 2).shape[1:]
+        fix = "other --data, or --space inception" if space == "pixel" else "other --data"
+        check_neighbors(what, shape if space == "pixel" else None, training, fix)
+        if model is not None:
+            rows = draw_samples(model, sampling, group, track=track)
+        if not group.main:
+            return
+        samples = rows[: len(rows)]
+        numbers = list(range(len(rows)))
+        if isinstance(rows, ChosenImages):
+            numbers = rows.numbers.tolist()
+            print(f"{len(rows)} of {len(rows.pixels)} images of {what}, drawn at random (-n for more)")
+        embed: Embed = in_pixels if space == "pixel" else inception.load_inception(device=group.device, track=track)
+        found, usual = find_neighbors(samples, training, held_out, embed, flips=flips, device=group.device, track=track)
+        result = measure_memorisation(found, usual)
+        result = replace(result, copies=tuple(replace(copy, sample=numbers[copy.sample]) for copy in result.copies))
+        save_neighbors(out, samples, training.pixels, found)
+        _print_neighbors(result, training, held_out, space)
+        if json_file is not None:
+            about: dict[str, Any] = {
+                "what": what,
+                "data": training.name,
+                "data_digest": training.digest[:12],
+                "space": space,
+            }
+            about |= describe_samples(model, sampling) if model is not None else {}
+            about |= {"flips": flips, **to_json(result), "samples": numbers}
+            write_json(json_file, about | {"neighbors": found.numbers[:, :COLUMNS].tolist()})
+        print(out)
+
+
+def _print_neighbors(found: Memorisation, training: Images, held_out: Images | None, space: str) -> None:
+    from scorefield.evaluation.neighbors import describe_others
+
+    others = describe_others(held_out)
+    print(f"distance to the nearest of {len(training)} images of {training.name}, in {space} space,")
+    print(f"over the median distance of {found.held_out_n} {others} ({found.held_out_distance:.4g}):")
+    print("  quantile        " + "".join(f"{float(q):8.0%}" for q in found.ratio))
+    print(f"  {found.n:5d} samples   " + "".join(f"{v:8.3f}" for v in found.ratio.values()))
+    other = "held out " if held_out is not None else "in training"
+    print(f"  {found.held_out_n:5d} {other} " + "".join(f"{v:8.3f}" for v in found.held_out_ratio.values()))
+    print(f"copies: {len(found.copies)} of {found.n} samples, {found.held_out_copies} of {found.held_out_n} {others}")
+    for copy in found.copies[:20]:
+        print(f"  sample {copy.sample} is training image {copy.training_image}")
+    if found.alarm:
+        print(f"ALARM: samples are copies of training images (by chance: p = {found.chance:.2g})")
+    elif found.copies:
+        print(f"no alarm: there may be this many copies by chance (p = {found.chance:.2g})")
+    else:
+        print(f"no sign of memorisation in {found.n} samples")

@@ -84,7 +84,7 @@ def figure(
     from scorefield.distributed import pick_device
     from scorefield.models.pretrained import find
     from scorefield.paper import FIGURES
-    from scorefield.paper.image_figures import KINDS, models_for
+    from scorefield.paper.image_figures import KINDS
     from scorefield.paper.image_figures import make as make_of_models
     from scorefield.progress import track
 
@@ -94,21 +94,23 @@ def figure(
         find(model)
     prepare_folder(out, seed)
     device = pick_device("auto")
-    shown = [kind for kind in KINDS if models or models_for(kind, device)]
-    names = [name] if name != "all" else _all([*FIGURES], [*KINDS], shown, device, quick=quick)
+    names = [name] if name != "all" else _all(device, own_models=bool(models), quick=quick)
     if "table1" in names and device.type == "cpu" and models:
         say("table1 takes days without a GPU (with --quick, hours)")
     for each in names:
         make = FIGURES.get(each) or partial(make_of_models, each, models=models, data=data, device=device)
-        result = make(out, quick=quick, seed=seed, track=track)
-        print(result.picture)
+        print(make(out, quick=quick, seed=seed, track=track).picture)
 
 
-def _all(figures: list[str], of_models: list[str], shown: list[str], device: torch.device, *, quick: bool) -> list[str]:
-    """The figures that `all` makes here; prints those left out. `shown`: figures of models that there are."""
-    short = ("fig4", "fig5") if quick else ("fig4",)
-    wanted = figures + shown if device.type == "cuda" else ["fig3", "fig2", *(each for each in short if each in shown)]
-    if left := sorted({*figures, *of_models} - set(wanted)):
+def _all(device: torch.device, *, own_models: bool, quick: bool) -> list[str]:
+    """The figures that `all` makes here; prints those left out."""
+    from scorefield.paper import FIGURES
+    from scorefield.paper.image_figures import KINDS, models_for
+
+    wanted = [*FIGURES, *(kind for kind in KINDS if own_models or models_for(kind, device))]
+    if device.type == "cpu":
+        wanted = [each for each in ("fig3", "fig2", "fig4", *(["fig5"] if quick else [])) if each in wanted]
+    if left := sorted({*FIGURES, *KINDS} - set(wanted)):
         why = "there is no pretrained model" if device.type == "cuda" else "they take long without a GPU"
         say(f"left out: {', '.join(left)} ({why}; named alone, each is made where it can be)")
     return wanted

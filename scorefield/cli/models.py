@@ -20,7 +20,6 @@ def info(model: ModelName, /, *, as_json: Annotated[Flag, tyro.conf.arg(name="js
     Example: scorefield info runs/mine
 
     Args:
-        model: A run folder, a model file, or the name of a pretrained model such as mnist-small.
         as_json: Print it as JSON, with the whole recipe.
     """
     from scorefield.models.model import load
@@ -67,7 +66,6 @@ def export_(
     Example: scorefield export runs/mine --out mine.safetensors
 
     Args:
-        model: A run folder, a model file, or the name of a pretrained model.
         out: FILE.safetensors, which must be new.
         weights: The raw weights, their moving average, or both. None: the average if the model has one.
         precision: The precision in which weights are stored. Models compute in float32 all the same.

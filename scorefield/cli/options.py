@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from scorefield import samplers
-from scorefield.cli.app import check_seed, say
+from scorefield.cli.app import Device, Flag, check_seed, say
 
 if TYPE_CHECKING:
     from scorefield.distributed import Group
@@ -31,8 +30,7 @@ class _Sampling:
     """Number of samples drawn at once."""
     weights: Literal["raw", "ema"] | None = None
     """The raw weights or their moving average. None: the average if the model has one."""
-    device: str = "auto"
-    """auto (a GPU if there is one), cpu, cuda, cuda:1, ..."""
+    device: Device = "auto"
     precision: Literal["auto", "float32"] = "auto"
     """Precision of the network's arithmetic; auto is float16 with fused kernels on GPUs. Images are float32."""
 
@@ -62,39 +60,30 @@ class _Sampling:
             raise ValueError(f"{flags} {verb} only to models; {what!r} is images" + (f" ({other})" if other else ""))
 
 
-def _settings() -> dict[str, Any]:
-    """The settings of all samplers as optional fields for the command line."""
-    found: dict[str, Any] = {}
+def _settings() -> dict[str, tuple[Any, Any]]:
+    """The settings of all samplers as options: types and defaults, by name."""
+    found: dict[str, tuple[Any, Any]] = {}
     for cls in samplers.SAMPLERS.values():
         for name, (kind, text) in samplers.options(cls).items():
             if kind is bool:
-                found.setdefault(name, (Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help=text)], False))
+                found.setdefault(name, (Annotated[Flag, tyro.conf.arg(help=text)], False))
             else:
-                text = f"{text} None: the model's own."
-                found.setdefault(name, (Annotated[kind | None, tyro.conf.arg(help=text)], None))
+                help_ = tyro.conf.arg(help=f"{text} None: the model's own.")
+                found.setdefault(name, (Annotated[kind | None, help_], None))
     return found
 
 
-SETTINGS: Mapping[str, Any] = _settings()
+SETTINGS = _settings()
 if TYPE_CHECKING:
     Sampling = _Sampling
 else:
+    _name = Annotated[
+        Literal[tuple(samplers.SAMPLERS)] | None, tyro.conf.arg(help="The sampler. None: the model's own.")
+    ]
+    _fields = [("sampler", _name, None), *((name, *option) for name, option in SETTINGS.items())]
     Sampling = make_dataclass(
-        "Sampling",
-        [
-            (
-                "sampler",
-                Annotated[
-                    Literal[tuple(samplers.SAMPLERS)] | None, tyro.conf.arg(help="The sampler. None: the model's own.")
-                ],
-                field(default=None),
-            ),
-            *((name, kind, field(default=default)) for name, (kind, default) in SETTINGS.items()),
-        ],
-        bases=(_Sampling,),
-        frozen=True,
+        "Sampling", _fields, bases=(_Sampling,), frozen=True, namespace={"__doc__": _Sampling.__doc__}
     )
-    Sampling.__doc__ = _Sampling.__doc__
 
 SamplingOptions = tyro.conf.OmitArgPrefixes[Sampling]
 

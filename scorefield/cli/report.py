@@ -1,4 +1,4 @@
-"""scorefield report."""
+"""scorefield report, results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import math
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from scorefield.cli.app import ModelName, app, prepare_folder, say, tracker
+import tyro
+
+from scorefield.cli.app import ModelName, app, prepare_file, prepare_folder, say, tracker
+from scorefield.cli.evaluate import sample_cache
 from scorefield.cli.options import Sampling, SamplingOptions, note_shortfall
 from scorefield.evaluation import PARTS, USUAL_PARTS, Part
 
@@ -41,7 +44,6 @@ def report(
     Example: scorefield report runs/mnist --out docs/results/mnist
 
     Args:
-        model: A run folder, a model file, or the name of a pretrained model such as mnist-small.
         out: Folder for the pictures and report.json; made if it is missing.
         data: The images to compare with and to complete. Default: what the model was trained on. If that has moved,
             name its new place; the same images are then held out of it as in training.
@@ -49,8 +51,8 @@ def report(
         parts: The parts to make; numbers takes longest.
     """
     from scorefield.distributed import joined
-    from scorefield.evaluation.report import ReportFile, ReportMaker, make_report, new_report
-    from scorefield.evaluation.sample_cache import SampleCache, cached_batch_size
+    from scorefield.evaluation.report import ReportFile, ReportMaker, make_report
+    from scorefield.evaluation.sample_cache import cached_batch_size
     from scorefield.models.model import load
     from scorefield.training.history import history, run_of
 
@@ -60,15 +62,13 @@ def report(
     with joined(sampling.device) as group:
         subject = load(model, weights=sampling.weights, device=group.device)
         prepare_folder(out)
-        sampler = sampling.sampler_for(subject)
-        note_shortfall(sampler, subject, group)
-        cache = SampleCache(subject, sampler, seed=sampling.seed, precision=sampling.precision)
-        size = cached_batch_size(sampling.batch_size, group)
+        cache, size = sample_cache(subject, sampling), cached_batch_size(sampling.batch_size, group)
+        note_shortfall(cache.sampler, subject, group)
         maker = ReportMaker(cache, sampling.n, size, data, out, group, tracker(group))
         place = run or run_of(Path(model))
         training = history(place, subject) if place is not None else None
         command = _command(model, {"out": out, "n": sampling.n, "data": data, "run": run}, sampling)
-        file = ReportFile(out, new_report(maker, command=command, training=training), group)
+        file = ReportFile(maker, command=command, training=training)
         make_report(maker, file, [part for part in PARTS if part in parts], say=say)
         if group.main:
             _print(out.resolve().name, file.report)
@@ -128,3 +128,36 @@ def _print(name: str, found: Report) -> None:
 def _cell(metrics: Metrics, key: str) -> str:
     value = getattr(metrics, key)
     return "–" if value is None or not math.isfinite(value) else f"{value:.4f}"
+
+
+@app.command
+def results(
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = Path("docs/results"),
+    /,
+    *,
+    out: Path | None = None,
+) -> None:
+    """Make the results page from the reports in a folder: the paper's figures and numbers beside ours.
+
+    Each report has its own folder DIR/NAME, as scorefield report --out DIR/NAME makes it: mnist, mnist-small,
+    mnist-baseline, cifar10, ... The curves of the losses are drawn beside it. Your remarks on how a model was made go
+    into DIR/NAME/remarks.md and appear on the page above its commands. Remarks on inpainting go into DIR/inpainting.md.
+
+    Example: scorefield results docs/results --out docs/results.md
+
+    Args:
+        folder: The folder that holds the folders of the reports.
+        out: The page, FILE.md. Default: beside the folder, with its name.
+    """
+    from scorefield.paper.results import make_page, missing_pictures
+
+    whole = folder.resolve()
+    out = out or (folder.parent if folder.name == whole.name else whole.parent) / f"{whole.name}.md"
+    if out.suffix != ".md":
+        raise ValueError(f"the page cannot be {out.suffix or 'a folder'} (--out FILE.md)")
+    if folder.is_dir():  # otherwise the error is about that folder
+        prepare_file(out)
+    for path in make_page(folder, out):
+        print(path)
+    if missing := missing_pictures(out):
+        say(f"warning: pictures that the page shows are missing: {', '.join(missing)} (make their reports again)")

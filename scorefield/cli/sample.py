@@ -31,7 +31,6 @@ def sample(
     Example: scorefield sample runs/mine -n 16 --out samples.png
 
     Args:
-        model: A run folder, a model file, or the name of a pretrained model such as mnist-small.
         label: The class to sample, by name or number, for models with classes. None: a random class for each sample.
         out: FILE.png for a grid, FILE.gif for an animation of the sampling, FILE.npy for the bytes (N, H, W, C), or a
             folder for one PNG each.
@@ -79,7 +78,7 @@ def _draw(
         batch_size=sampling.batch_size,
         seed=sampling.seed,
         sampler=sampler,
-        label=int(label) if label is not None and label.isdigit() and label not in model.labels else label,
+        label=int(label) if label is not None and label.isdecimal() and label not in model.labels else label,
         known=known,
         precision=sampling.precision,
         frames=frames,
@@ -113,7 +112,6 @@ def inpaint(
     Example: scorefield inpaint runs/mine --image face.jpg --mask left -n 8 --out filled.png
 
     Args:
-        model: A run folder, a model file, or the name of a pretrained model such as mnist-small.
         image: The image. It is cropped and resized as the model's training images were.
         mask: The hidden part: left, right, top, bottom (that half), center, random (every other pixel), sparse (nine of
             ten pixels), blobs, text, or an image file in which black is hidden and white is known. A file of the

@@ -16,7 +16,7 @@ from scorefield.cli.options import Sampling, SamplingOptions
 from scorefield.files import write_json
 
 if TYPE_CHECKING:
-    from scorefield.evaluation.reference import Reference
+    from scorefield.evaluation.features import Reference
     from scorefield.evaluation.sample_cache import SampleCache
 
 
@@ -42,6 +42,7 @@ def select(
     from scorefield.distributed import joined
     from scorefield.evaluation import inception
     from scorefield.evaluation.features import measure
+    from scorefield.evaluation.sample_cache import cached_batch_size
     from scorefield.evaluation.sources import load_reference
     from scorefield.metrics import frechet_distance
     from scorefield.models.checkpoint import model_files
@@ -55,7 +56,7 @@ def select(
     prepare_folder(run)
     table: list[dict[str, Any]] = []
     with joined(sampling.device) as group:
-        track = tracker(group)
+        track, size = tracker(group), cached_batch_size(sampling.batch_size, group)
         files = group.all(model_files(run))[0]
         network = group.main_first(partial(inception.load_inception, device=group.device, track=track))
         reference, _ = load_reference(load(files[-1], device=group.device), data, network, group, track=track)
@@ -63,7 +64,7 @@ def select(
             model = load(file, weights=sampling.weights, device=group.device)
             cache = sample_cache(model, sampling)
             try:
-                rows = cache.draw(sampling.n, group, batch_size=sampling.batch_size, track=track)
+                rows = cache.draw(sampling.n, group, batch_size=size, track=track)
             except FloatingPointError as error:
                 if group.main:
                     say(f"step {model.step}: no samples: {error}")

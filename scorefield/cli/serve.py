@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from scorefield.cli.app import Flag, app, say
+from scorefield.cli.app import Device, Flag, app, say
 
 
 @app.command
@@ -23,7 +23,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 7860,
     token: str | None = None,
-    device: str = "auto",
+    device: Device = "auto",
     no_open: Flag = False,
 ) -> None:
     """Serve a web page on this machine: draw samples, complete images, watch training runs.
@@ -35,23 +35,27 @@ def serve(
     Args:
         models: Model files, and run folders, whose training is shown too. A run may begin after the server. The
             pretrained models are always there.
-        host: Address to listen at. 127.0.0.1 is for this machine only; 0.0.0.0 lets other machines
-            in, and needs --token.
+        host: Address to listen at. 127.0.0.1 is for this machine only; 0.0.0.0 lets other machines in, and needs
+            --token.
         port: Port to listen at; 0 takes a free one.
         token: A password that every request needs: at least 8 letters, digits, - or _.
-        device: auto (a GPU if there is one), cpu, cuda, cuda:1, ...
         no_open: Do not open the page in a browser. By default it is opened if there is a screen.
     """
     from scorefield.distributed import pick_device
     from scorefield.web.security import is_loopback
-    from scorefield.web.server import Server, listen, make_application
+    from scorefield.web.server import Server, listen
 
-    _check(host, port, token, loopback=is_loopback(host))
+    if not 0 <= port < 2**16:
+        raise ValueError(f"--port must be from 0 to 65535; got {port}")
+    if token is not None and not re.fullmatch(r"[A-Za-z0-9_-]{8,}", token):
+        raise ValueError("--token must be at least 8 letters, digits, - or _")
+    if token is None and not is_loopback(host):
+        raise ValueError(f"--host {host} lets other machines use this one (choose a password for them: --token TOKEN)")
     pick_device(device)
     with listen(host, port) as listening:
         port = listening.getsockname()[1]
-        application = make_application(models, host=host, port=port, token=token, device=device)
-        for name in application.models.waiting:
+        server = Server(models, host=host, port=port, token=token, device=device)
+        for name in server.models.waiting:
             say(f"{name}: the training has not begun yet; the page shows it as soon as it does")
         if not is_loopback(host):
             say(f"warning: everyone who can reach this machine at port {port} and knows the token can use its models")
@@ -64,17 +68,8 @@ def serve(
             import webbrowser
 
             webbrowser.open(address)
-        Server(application).run_until_stopped(listening)
+        server.run_until_stopped(listening)
     say("stopped")
-
-
-def _check(host: str, port: int, token: str | None, *, loopback: bool) -> None:
-    if not 0 <= port < 2**16:
-        raise ValueError(f"--port must be from 0 to 65535; got {port}")
-    if token is not None and not re.fullmatch(r"[A-Za-z0-9_-]{8,}", token):
-        raise ValueError("--token must be at least 8 letters, digits, - or _")
-    if token is None and not loopback:
-        raise ValueError(f"--host {host} lets other machines use this one (choose a password for them: --token TOKEN)")
 
 
 def _shown(host: str) -> str:

@@ -11,15 +11,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
 
-from scorefield.cli.app import Flag, app, say
+from scorefield.cli.app import Device, Flag, app, arguments, say
 from scorefield.models.recipes import RECIPES, Recipe
+
+
+@dataclass(frozen=True)
+class _Settings(Recipe):
+    """The recipe: all settings that decide what the run computes."""
+
+    def __post_init__(self) -> None:
+        """No checks while options are parsed: `Recipe` makes them afterwards, and its errors are printed plainly."""
+
+
+def _settings(recipe: Recipe) -> _Settings:
+    return _Settings(**asdict(recipe))
 
 
 @dataclass(frozen=True)
 class Train:
     """Options of a training run."""
 
-    recipe: tyro.conf.OmitArgPrefixes[Recipe] = field(default_factory=Recipe)
+    settings: tyro.conf.OmitArgPrefixes[_Settings] = field(default_factory=_Settings)
     name: tyro.conf.Suppress[str] = ""
     out: Path | None = None
     """The run folder; runs/RECIPE unless given. An existing run is never overwritten."""
@@ -27,8 +39,7 @@ class Train:
     """Go on with the run in that folder, exactly where it stopped."""
     minutes: float = float("inf")
     """Stop cleanly after this many minutes, with a checkpoint."""
-    device: str = "auto"
-    """auto (a GPU if there is one), cpu, cuda, cuda:1, ..."""
+    device: Device = "auto"
     tensorboard: Flag = False
     """Write TensorBoard events into the run folder as well."""
     wandb: Flag = False
@@ -42,7 +53,7 @@ else:
         tuple(
             Annotated[
                 Train,
-                tyro.conf.subcommand(name=name, default=Train(recipe=recipe, name=name), description=recipe.describe()),
+                tyro.conf.subcommand(name=name, default=Train(_settings(recipe), name), description=recipe.describe()),
             ]
             for name, recipe in RECIPES.items()
         )
@@ -66,18 +77,20 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
 
     out = options.out or Path("runs") / options.name
     if options.resume:  # the options that were given now change the recipe of the run, not the named one
-        options = _parse_again(Train(recipe=saved_recipe(out), name=options.name))
-        if not data.exists(place := options.recipe.data):
-            raise FileNotFoundError(f"the run's images, {place}, are not there (say where they are now: --data PLACE)")
+        defaults = Train(_settings(saved_recipe(out)), options.name)
+        options = tyro.cli(Train, prog=f"scorefield train {options.name}", default=defaults, args=arguments[2:])
+        if not data.exists(place := options.settings.data):
+            raise FileNotFoundError(f"the run's images, {place}, are missing (name their new place: --data PLACE)")
+    recipe = Recipe(**asdict(options.settings))
     for package, wanted in (("tensorboard", options.tensorboard), ("wandb", options.wandb)):
         if wanted and find_spec(package) is None:
             raise ImportError(f"--{package} needs a package (pip install {package})")
     signals: list[int] = []
     with joined(options.device) as group:
         extra: list[Any] = [partial(tensorboard_log, out / "tensorboard")] if options.tensorboard else []
-        extra += [partial(wandb_log, out, asdict(options.recipe))] if options.wandb else []
+        extra += [partial(wandb_log, out, asdict(recipe))] if options.wandb else []
         saved = train_model(
-            options.recipe,
+            recipe,
             out,
             group,
             resume=options.resume,
@@ -89,13 +102,6 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
         )
         if group.main:
             print(saved, flush=True)
-        group.wait()  # torchrun ends the others as soon as one has failed: not before the main one has spoken
-    if signals:  # 130 for Ctrl-C, 143 for SIGTERM, as shells have it
+        group.wait()  # torchrun ends all processes when one fails: let the main one print first
+    if signals:  # 130 for Ctrl-C, 143 for SIGTERM, as in shells
         sys.exit(128 + signals[0])
-
-
-def _parse_again(defaults: Train) -> Train:
-    """The options of the command line that is being run, over other defaults."""
-    from scorefield import cli
-
-    return tyro.cli(Train, prog=f"scorefield train {defaults.name}", default=defaults, args=cli.arguments[2:])

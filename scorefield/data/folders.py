@@ -122,14 +122,9 @@ def _content_key(folder: Path, names: Sequence[str], fit: Fit, *, track: Track[A
 def _state_key(folder: Path, names: Sequence[str], fit: Fit) -> str:
     key = hashlib.sha256(repr((VERSION, os.fsencode(folder.resolve()), tuple(fit))).encode())
     for name in names:
-        key.update(repr((os.fsencode(name), *_size_and_time(folder / name))).encode())
+        size, time = 0, 0  # for a dangling link, which is found broken later
+        with suppress(OSError):
+            stat = (folder / name).stat()
+            size, time = stat.st_size, stat.st_mtime_ns
+        key.update(repr((os.fsencode(name), size, time)).encode())
     return key.hexdigest()
-
-
-def _size_and_time(path: Path) -> tuple[int, int]:
-    """Size and modification time of a file; zeros for a dangling link, which is found broken later."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return 0, 0
-    return stat.st_size, stat.st_mtime_ns

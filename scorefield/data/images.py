@@ -137,17 +137,15 @@ def indices(n: int, *, seed: int, step: int, rank: int = 0, world: int = 1, size
     start = (step * world + rank) * size
     stop = start + size
     passes = range(start // n, (stop - 1) // n + 1)
-    return np.concatenate([_pass(n, seed, e)[max(start - e * n, 0) : stop - e * n] for e in passes])
+    return np.concatenate([_shuffled(n, seed, e)[max(start - e * n, 0) : stop - e * n] for e in passes])
 
 
 @lru_cache(maxsize=2)
-def _pass(n: int, seed: int, number: int) -> NDArray[np.int64]:
-    return _shuffled(n, seed, number)
-
-
 def _shuffled(n: int, seed: int, *key: int) -> NDArray[np.int64]:
     """0 ... n − 1 in the order of n random numbers.
 
     NumPy promises that the bits of its generators do not change, but not that the results of `permutation` do not.
     """
-    return np.argsort(np.random.Philox(np.random.SeedSequence(seed, spawn_key=key)).random_raw(n), kind="stable")
+    order = np.argsort(np.random.Philox(np.random.SeedSequence(seed, spawn_key=key)).random_raw(n), kind="stable")
+    order.flags.writeable = False  # it is cached
+    return order

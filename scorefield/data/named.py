@@ -14,7 +14,7 @@ import tarfile
 import warnings
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +50,8 @@ class NamedSet:
     """Whether the terms of the data set allow its images to be shown in public."""
 
 
-def named_images(source: str, fit: Fit, *, track: Track[Any]) -> Images:
-    """The images of NAME or NAME:PART."""
-    name, colon, part = source.partition(":")
-    named = SETS[name]
-    if colon and part not in named.parts:
-        raise ValueError(f"{name} has no part {part!r} (choose from {', '.join(named.parts)})")
-    images = named.load(part or named.parts[0], fit, track)
-    return replace(images, name=source, classes=() if images.labels is None else named.classes)
-
-
 def short_name(source: str) -> str:
-    """The last part of a path, which tells nothing about the machine. A folder with the name of a data set becomes
+    """The last part of a path, which says nothing about this machine. A folder with the name of a data set becomes
     ./NAME, so that it is not taken for the data set."""
     *before, name = re.split(r"[/\\]", re.sub(r"[/\\]+$", "", source))
     return f"./{name}" if before and name.partition(":")[0] in SETS else name
@@ -104,7 +94,7 @@ def load_mnist(part: str, fit: Fit, track: Track[Any]) -> Images:
     try:
         labels = _mnist_array(label_file, 1, track).astype(np.int64)
     except OSError as error:
-        warnings.warn(f"the images of mnist are loaded without their labels: {error}", stacklevel=4)
+        warnings.warn(f"the images of mnist are loaded without their labels: {error}", stacklevel=3)
     if labels is not None and (len(labels) != len(pixels) or labels.max() > 9):
         raise ValueError(
             f"{label_file} in {folder_of('mnist')} should hold {len(pixels)} labels 0 ... 9, one for each image, but "

@@ -114,22 +114,18 @@ def _without_colour(image: Image.Image) -> Image.Image:
 
 def crop_and_resize(image: Image.Image, name: str, fit: Fit) -> Pixels:
     """The pixels (H, W, C) of an image in mode L or RGB, cropped and resized. `name` is for the error message."""
-    if fit.crop is not None:
-        image = _cropped(image, name, fit.crop)
+    if (side := fit.crop) is not None:
+        if side > min(image.size):
+            raise ValueError(
+                f"cannot crop {side}×{side} out of {name}, which is {image.height}×{image.width} "
+                f"(crop at most {min(image.size)}, remove the smaller images, or use --crop None if they are cropped)"
+            )
+        left, top = (image.width - side) // 2, (image.height - side) // 2
+        image = image.crop((left, top, left + side, top + side))
     if fit.size is not None:
         image = _resized(image, *fit.size)
     pixels = np.asarray(image)
     return pixels if pixels.ndim == 3 else pixels[..., None]
-
-
-def _cropped(image: Image.Image, name: str, side: int) -> Image.Image:
-    if side > min(image.size):
-        raise ValueError(
-            f"cannot crop {side}×{side} out of {name}, which is {image.height}×{image.width} "
-            f"(crop at most {min(image.size)}, remove the smaller images, or use --crop None if they are cropped)"
-        )
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    return image.crop((left, top, left + side, top + side))
 
 
 def _resized(image: Image.Image, height: int, width: int) -> Image.Image:

@@ -1,4 +1,4 @@
-"""An independent judge of MNIST samples: a classifier of digits with an eleventh class for images that are no digits.
+"""An independent judge of MNIST samples: a classifier of digits with an eleventh class for images that are not digits.
 
 An ordinary classifier is confident about any image. This one was also trained on images that are not digits, made from
 digits and from noise, so that a confidence above 0.9 in a digit means something. Kinds of such images that it was not
@@ -24,16 +24,16 @@ from scorefield.models import checkpoint
 
 SHAPE = (28, 28, 1)
 CONFIDENCE = 0.9
-"""A sample is accepted where the classifier is surer than this that it is a certain digit."""
+"""A sample is accepted if the probability of its most likely digit is above this."""
 NO_DIGIT = 10
-"""The class beside 0 ... 9."""
+"""The class of images that are not digits."""
 KIND = "scorefield digit classifier"
 WEIGHTS = Path(__file__).parent / "mnist_classifier.safetensors"
 
 Network = Callable[[Tensor], Tensor]
-"""Images (B, 1, 28, 28) in [0, 1] -> logits (B, 11), the last of them for images that are no digits."""
+"""Images (B, 1, 28, 28) in [0, 1] -> logits (B, 11), the last for images that are not digits."""
 Classify = Callable[[Pixels], tuple[Tensor, Tensor]]
-"""Images, bytes (N, 28, 28, 1) -> the most likely digit of each, (N,), and its probability, (N,)."""
+"""Bytes (N, 28, 28, 1) -> the most likely digit of each image, and its probability among all eleven classes, (N,)."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,12 @@ class Classifier:
     digest: str = ""
 
     def __call__(self, pixels: Pixels) -> tuple[Tensor, Tensor]:
-        """The most likely digit of each image, (N,), and its probability among all eleven classes, (N,)."""
         return classify(self.network, pixels)
 
 
 @torch.no_grad()
 def classify(network: Network, pixels: Pixels) -> tuple[Tensor, Tensor]:
-    """The most likely digit of each image, (N,), and its probability among all eleven classes, (N,)."""
+    """The digits that the network sees, as `Classify` returns them."""
     check_shape(pixels.shape[1:])
     batches = (np.ascontiguousarray(pixels[k : k + 500]) for k in range(0, len(pixels), 500))
     p = torch.cat([network(to_float(batch)).softmax(1) for batch in batches])

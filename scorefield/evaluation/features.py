@@ -1,23 +1,38 @@
-"""One pass of images through a network, from whose features all metrics are computed."""
+"""Features of images, from which all metrics are computed: one pass through a network, and what is kept of it on disk.
+
+A reference is what samples are compared with: the features of images, or statistics from a file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import warnings
+import zipfile
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from scorefield.data import Images, folder_of
 from scorefield.data.images import Pixels
+from scorefield.data.named import short_name
 from scorefield.distributed import Group
 from scorefield.evaluation.inception import GPU_BATCH
-from scorefield.metrics import ClassScore, Statistics
+from scorefield.metrics import ClassScore, Moments, Statistics
+from scorefield.models import checkpoint
 from scorefield.progress import Track, silent
 
 KEPT = 10_000
 """The most images whose features are kept for KID, precision and recall, so that memory does not grow with n."""
+MANY = 5000
+"""From this number of images on, computing features on a CPU takes long and is done in pieces."""
+PIECE = 200
+"""Images per piece."""
+VERSION = 1
+"""Raised whenever the same images would give other features."""
 
 
 class Rows(Protocol):
@@ -86,7 +101,18 @@ def measure(
         kept.append((here[here < KEPT], features[(here < KEPT).to(features.device)].float().cpu()))
         if classes is not None:
             classes.add(network.logits(features), here)
-    return _join(statistics, kept, classes, group)
+    if statistics is not None:
+        statistics = Statistics(statistics.n, statistics.mean.cpu(), statistics.scatter.cpu())
+    if classes is not None:
+        classes = ClassScore(classes.n, classes.count.cpu(), classes.total.cpu(), classes.entropy.cpu())
+    parts = [part for part in group.all((statistics, kept, classes)) if part[0] is not None]
+    whole, _, classes = parts[0]
+    for more, _, others in parts[1:]:
+        whole.merge(more)
+        if classes is not None:
+            classes.merge(others)
+    order, features = (torch.cat(each) for each in zip(*(pair for part in parts for pair in part[1]), strict=True))
+    return Features(whole, features[order.argsort()], classes)
 
 
 def random_places(n: int) -> Tensor:
@@ -98,27 +124,116 @@ def random_places(n: int) -> Tensor:
     return places
 
 
-def _join(
-    statistics: Statistics | None, kept: list[tuple[Tensor, Tensor]], classes: ClassScore | None, group: Group
-) -> Features:
-    """What all processes have measured, joined by rank."""
-    if statistics is not None:
-        statistics = Statistics(statistics.n, statistics.mean.cpu(), statistics.scatter.cpu())
-    if classes is not None:
-        classes = ClassScore(classes.n, classes.count.cpu(), classes.total.cpu(), classes.entropy.cpu())
-    parts = [part for part in group.all((statistics, kept, classes)) if part[0] is not None]
-    whole, _, classes = parts[0]
-    for more, _, others in parts[1:]:
-        whole.merge(more)
-        if classes is not None:
-            classes.merge(others)
-    places, features = (torch.cat(each) for each in zip(*(pair for part in parts for pair in part[1]), strict=True))
-    return Features(whole, features[places.argsort()], classes)
+class Gaussian(NamedTuple):
+    """A mean (D,) and a covariance (D, D) that were computed elsewhere."""
+
+    mean: Tensor
+    covariance: Tensor
 
 
-def kept_order(n: int, pieces: Sequence[range]) -> Tensor:
-    """The order that puts the features kept from these pieces of n images, one piece after the other, into the order
-    in which a single pass would keep them."""
-    places = random_places(n)
-    parts = (places[piece.start : piece.stop] for piece in pieces)
-    return torch.cat([part[part < KEPT].sort().values for part in parts]).argsort()
+@dataclass(frozen=True)
+class Reference:
+    """What samples are compared with."""
+
+    name: str
+    """The name of the source, without a path of this machine."""
+    digest: str
+    n: int | None
+    """Number of images; None if a statistics file does not say."""
+    moments: Moments
+    kept: Tensor | None
+    """Features of some of them, (K, D); None if only their statistics are known."""
+
+
+def make_reference(images: Images, network: Extractor, group: Group, *, track: Track[object] = silent) -> Reference:
+    """The reference that consists of these images."""
+    found = cached_features(images, network, group, track=track)
+    return Reference(short_name(images.name), images.digest[:12], found.n, found.statistics, found.kept)
+
+
+def cached_features(images: Images, network: Extractor, group: Group, *, track: Track[object] = silent) -> Features:
+    """Statistics and features of these images: from the cache, under the digests of the images and the network, or
+    computed by all processes together and added to the cache."""
+    key = hashlib.sha256(repr((VERSION, images.digest, network.digest)).encode()).hexdigest()
+    path = folder_of("cache") / f"features-{key[:32]}.safetensors"
+    found: Features | None = group.all(_read(path) if group.main else None)[0]
+    if found is not None:
+        return found
+    so_far = path.with_name(f"{path.stem}-so-far.safetensors")
+    if group.device.type == "cpu" and group.world == 1 and len(images) >= MANY:
+        found = _measure_in_pieces(images, network, group, so_far, track)
+    else:
+        found = measure(images.pixels, len(images), network, group, track=track, what=f"features of {images.name}")
+    if group.main:
+        _write(path, found, images)
+        so_far.unlink(missing_ok=True)
+    return found
+
+
+def _measure_in_pieces(images: Images, network: Extractor, group: Group, so_far: Path, track: Track[Any]) -> Features:
+    """The features of images that take hours. What is done is kept in the file `so_far`, so that an interrupt loses
+    one piece."""
+    warnings.warn(
+        f"Inception's features of {len(images):,} images take hours without a GPU; finished parts are kept (fewer "
+        "images as --data are quicker, and give another FID)",
+        stacklevel=3,
+    )
+    n = len(images)
+    pieces = [range(first, min(first + PIECE, n)) for first in range(0, n, PIECE)]
+    whole = _read(so_far)
+    todo = [piece for piece in pieces if whole is None or piece.start >= whole.n]
+    for piece in track(todo, f"features of {images.name} (pieces of {PIECE})", len(todo)):
+        found = measure(images.pixels, n, network, group, piece=piece)
+        if whole is not None:
+            whole.statistics.merge(found.statistics)
+            found = Features(whole.statistics, torch.cat([whole.kept, found.kept]))
+        whole = found
+        _write(so_far, whole, images)
+    assert whole is not None
+    parts = random_places(n).split(PIECE)
+    places = torch.cat([part[part < KEPT].sort().values for part in parts])  # those of the features kept so far
+    return Features(whole.statistics, whole.kept[places.argsort()])
+
+
+def _write(path: Path, found: Features, images: Images) -> None:
+    tensors = {"mean": found.statistics.mean, "scatter": found.statistics.scatter, "kept": found.kept}
+    checkpoint.write(path, tensors, {"n": str(found.n), "source": images.name})
+
+
+def _read(path: Path) -> Features | None:
+    try:
+        tensors, metadata = checkpoint.read(path)
+    except (FileNotFoundError, checkpoint.BrokenCheckpointError):
+        return None
+    return Features(Statistics(int(metadata["n"]), tensors["mean"], tensors["scatter"]), tensors["kept"])
+
+
+def is_statistics_file(source: str | None) -> TypeGuard[str]:
+    """Whether the source is an .npz file with a mean `mu` instead of images."""
+    path = Path(source or "")
+    if path.suffix != ".npz" or not path.is_file():
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "mu.npy" in archive.namelist()
+    except zipfile.BadZipFile:
+        return False
+
+
+def read_statistics(source: str) -> Reference:
+    """The reference in an .npz file with a mean `mu` and a covariance `sigma`, or its upper triangle `cov_triu`."""
+    path = Path(source)
+    with np.load(path, allow_pickle=False) as arrays:
+        mean = torch.tensor(arrays["mu"], dtype=torch.float64)
+        if "sigma" in arrays:
+            covariance = torch.tensor(arrays["sigma"], dtype=torch.float64)
+        elif "cov_triu" in arrays:
+            covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
+            rows, columns = np.triu_indices(len(mean))
+            covariance[rows, columns] = torch.tensor(arrays["cov_triu"], dtype=torch.float64)
+            covariance[columns, rows] = covariance[rows, columns]
+        else:
+            raise ValueError(f"{path} has a mean mu, but no covariance (add an array sigma or cov_triu)")
+        n = int(arrays["n"]) if "n" in arrays else None
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    return Reference(short_name(source), digest, n, Gaussian(mean, covariance), None)

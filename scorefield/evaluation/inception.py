@@ -1,4 +1,4 @@
-"""The network by which FID is defined: Inception v3 as released on 2015-12-05, with the preprocessing of that time.
+"""The network by which FID is defined: Inception v3 as released on 2015-12-05, with its preprocessing.
 
 Its weights are read from a file in $SCOREFIELD_DATA/inception/, in either of the two common forms: the TorchScript
 archive inception-2015-12-05.pt, or the state dict pt_inception-2015-12-05-6726825d.pth. Both list the convolutions in
@@ -22,7 +22,7 @@ from scorefield.progress import Track, silent
 
 FEATURES = 2048
 EPSILON = 1e-3
-"""ε of the batch normalisation that is folded away."""
+"""ε of the batch normalisation that is folded into the convolutions."""
 
 PORT = "pt_inception-2015-12-05-6726825d.pth"
 """The name ends with the first digits of the SHA-256. The file has the class layer that the Inception score needs."""
@@ -67,7 +67,7 @@ class Inception(nn.Module):
             _block_c(768, 192),
             _block_d(768),
             _block_e(1280, _mean()),
-            _block_e(2048, nn.MaxPool2d(3, 1, 1)),  # a maximum, where a mean was meant: the released network has it
+            _block_e(2048, nn.MaxPool2d(3, 1, 1)),  # a maximum, not a mean, as in the released network
         )
         self.classes: Tensor | None
         self.register_buffer("classes", None)

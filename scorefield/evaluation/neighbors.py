@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from scorefield.data import Images
 from scorefield.data.images import Pixels
-from scorefield.evaluation.features import Rows
 from scorefield.evaluation.inception import GPU_BATCH
 from scorefield.evaluation.records import Copy, Memorisation
 from scorefield.evaluation.sources import HELD_OUT
@@ -68,37 +67,14 @@ def find_neighbors(
     device: torch.device | str = "cpu",
     track: Track[Any] = silent,
 ) -> tuple[Neighbors, Neighbors]:
-    """The neighbours of the samples, and those of the held-out images; or, if there are none, of training images among
-    the other training images."""
+    """The training images nearest to the samples, and those nearest to the held-out images; or, if there are none, to
+    some training images among the other ones. An image counts as it is or mirrored (`flips`). The search is exact."""
     if held_out is not None:
         others, skip = np.asarray(held_out.pixels[:HELD_OUT]), 0
-    else:
+    else:  # each training image is its own nearest neighbour, which is skipped
         others, skip = np.asarray(training.pixels[:: max(1, len(training) // HELD_OUT)][:HELD_OUT]), 1
-    sets, k = [samples, others], NEIGHBORS + skip
-    both = search(sets, training.pixels, embed, k=k, flips=flips, device=device, track=track)
-    n = len(samples)
-    mine = Neighbors(both.distances[:n, :NEIGHBORS], both.numbers[:n, :NEIGHBORS])
-    return mine, Neighbors(both.distances[n:, skip:], both.numbers[n:, skip:])
-
-
-def search(
-    images: Sequence[Pixels],
-    training: Rows,
-    embed: Embed,
-    *,
-    k: int,
-    flips: bool = True,
-    block: int | None = None,
-    device: torch.device | str = "cpu",
-    track: Track[Any] = silent,
-) -> Neighbors:
-    """The k training images nearest to each of the images, as they are or mirrored (`flips`). The search is exact.
-
-    `images`: one or more sets of images, which may differ in size if `embed` allows it. `block`: the number of training
-    images compared at once; by default few if they take long to embed.
-    """
     slow, cpu = embed is not in_pixels, torch.device(device).type == "cpu"
-    block, size = block or (100 if slow and cpu else 4 * GPU_BATCH), 100 if cpu else GPU_BATCH
+    size, block = 100 if cpu else GPU_BATCH, 100 if slow and cpu else 4 * GPU_BATCH
 
     def embedded(pixels: Pixels, what: str = "") -> Tensor:
         parts = [pixels[first : first + size] for first in range(0, len(pixels), size)]
@@ -108,14 +84,17 @@ def search(
     def blocks() -> Iterator[tuple[int, Tensor]]:
         starts = range(0, len(training), block)
         for start in track(starts, f"searching {len(training)} images for neighbours", len(starts)):
-            yield start, embedded(training[start : start + block])
+            yield start, embedded(training.pixels[start : start + block])
 
+    images, n = (samples, others), len(samples)
     forms = [torch.cat([embedded(each, f"features of {len(each)} images") for each in images])]
     if flips:
         mirrored = (each[:, :, ::-1] for each in images)
         forms.append(torch.cat([embedded(each, f"features of {len(each)} mirror images") for each in mirrored]))
-    found = nearest(forms, blocks(), k=min(k, len(training)))
-    return Neighbors(found.distances.cpu(), found.numbers.cpu())
+    found = nearest(forms, blocks(), k=min(NEIGHBORS + skip, len(training)))
+    distances, numbers = found.distances.cpu(), found.numbers.cpu()
+    mine = Neighbors(distances[:n, :NEIGHBORS], numbers[:n, :NEIGHBORS])
+    return mine, Neighbors(distances[n:, skip:], numbers[n:, skip:])
 
 
 def measure_memorisation(samples: Neighbors, held_out: Neighbors) -> Memorisation:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from scorefield.data import Images
 from scorefield.data.named import short_name
 from scorefield.distributed import Group
-from scorefield.evaluation.features import Extractor, Features, Rows, measure
+from scorefield.evaluation.features import Extractor, Features, Reference, Rows, measure
 from scorefield.evaluation.inception import PORT, URL
 from scorefield.evaluation.records import LevelLoss, Metrics, ReferenceRecord
-from scorefield.evaluation.reference import Reference
 from scorefield.metrics import frechet_distance, kernel_distance, precision_recall
 from scorefield.models.model import Model
 from scorefield.progress import Track, silent
 from scorefield.training.trainer import Batch, held_out_losses
 
 PLACE = "$SCOREFIELD_DATA/inception"
-"""The folder of Inception's weights, as it is called on any machine."""
+"""The folder of Inception's weights, without a path of this machine."""
 
 
 def measure_metrics(
@@ -28,13 +27,11 @@ def measure_metrics(
     network: Extractor,
     group: Group,
     *,
-    batch_size: int,
     track: Track[Any] = silent,
     what: str = "features",
 ) -> Metrics | None:
     """The metrics of all these images. All processes of the group share the work, and the main one gets the result."""
-    size = min(batch_size, 256 if group.device.type == "cuda" else 32)
-    features = measure(rows, len(rows), network, group, batch_size=size, track=track, what=what)
+    features = measure(rows, len(rows), network, group, track=track, what=what)
     return compare(features, reference, device=group.device) if group.main else None
 
 
@@ -66,16 +63,9 @@ def compare(samples: Features, reference: Reference, *, device: torch.device | s
     return Metrics(n=samples.n, fid=fid, inception_score=score, **found, notes=tuple(notes))
 
 
-class Comparison(NamedTuple):
-    """What must be said beside every metric. The fields are those of `records.Numbers`."""
-
-    reference: ReferenceRecord
-    inception: str
-    preprocessing: tuple[str, ...]
-
-
-def describe_comparison(rows: Rows, reference: Reference, network: Extractor) -> Comparison:
-    """What these images were compared with, by which network, and how they were prepared for it."""
+def describe_comparison(rows: Rows, reference: Reference, network: Extractor) -> dict[str, Any]:
+    """What these images were compared with, by which network, and how they were prepared for it: fields of
+    `records.Numbers`."""
     _, height, width, channels = rows[:1].shape
     notes = [f"{height} × {width} pixels were resized to 299 × 299 as TensorFlow 1 did"]
     if channels == 1:
@@ -85,34 +75,24 @@ def describe_comparison(rows: Rows, reference: Reference, network: Extractor) ->
             f"no Inception score: these weights lack the class layer (put {PORT} from {URL} into {PLACE} to get it)"
         )
     about = ReferenceRecord(name=reference.name, digest=reference.digest, n=reference.n)
-    return Comparison(about, network.digest, tuple(notes))
+    return {"reference": about, "inception": network.digest, "preprocessing": tuple(notes)}
 
 
-class HeldOutLoss(NamedTuple):
-    """The objective on held-out images. The fields are those of `records.Numbers`."""
-
-    loss: float
-    """The mean of `loss_by_sigma` (Eq. 6)."""
-    loss_by_sigma: tuple[LevelLoss, ...]
-    loss_n: int
-    loss_data: str
-
-
-def held_out_loss(model: Model, held_out: Images, *, batch_size: int = 64) -> HeldOutLoss:
-    """Eq. 6 on held-out images: σ² ℓ(σ) at each noise level, and its mean over the levels.
+def held_out_loss(model: Model, held_out: Images) -> dict[str, Any]:
+    """Eq. 6 on held-out images, σ² ℓ(σ) at each noise level and its mean over the levels: fields of `records.Numbers`.
 
     The noise is always the same, so that models with the same noise levels are compared on the same draws.
     """
     pixels = torch.tensor(held_out.pixels).to(model.device)
     with_labels = bool(model.labels) and held_out.labels is not None
     batch = Batch(pixels, torch.tensor(held_out.labels).to(model.device) if with_labels else None)
-    each = held_out_losses(model.score, batch, torch.tensor(model.sigmas, device=model.device), batch_size=batch_size)
+    each = held_out_losses(model.score, batch, torch.tensor(model.sigmas, device=model.device), batch_size=64)
     if not each.isfinite().all():
         raise FloatingPointError("the objective is not finite, because the network's scores are not (check the model)")
     levels = zip(model.sigmas, each.tolist(), strict=True)
-    return HeldOutLoss(
-        each.mean().item(),
-        tuple(LevelLoss(sigma=sigma, loss=loss) for sigma, loss in levels),
-        len(held_out),
-        f"{short_name(held_out.name)} ({held_out.digest[:12]})",
-    )
+    return {
+        "loss": each.mean().item(),
+        "loss_by_sigma": tuple(LevelLoss(sigma=sigma, loss=loss) for sigma, loss in levels),
+        "loss_n": len(held_out),
+        "loss_data": f"{short_name(held_out.name)} ({held_out.digest[:12]})",
+    }

@@ -14,13 +14,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from scorefield.training.history import LogTable as LogTable
-from scorefield.training.history import TrainingHistory as TrainingHistory
+from scorefield.training.history import TrainingHistory
 
 T = TypeVar("T")
-
-
-# ---------------------------------------------------------------- the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +47,6 @@ class ModelRecord:
     """Where it was trained."""
     imported_from: str | None = None
     """The file that it was imported from, if it was not trained here."""
-
-
-# ---------------------------------------------------------------- numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +136,6 @@ class Robustness:
     cells: tuple[RobustnessCell, ...]
 
 
-# ---------------------------------------------------------------- digits
-
-
 @dataclass(frozen=True, kw_only=True)
 class DigitsVerdict:
     """What the classifier of digits says of n samples."""
@@ -185,9 +175,6 @@ class Digits:
     plain: DigitsVerdict
     denoised: DigitsVerdict
     test: ClassifierTest
-
-
-# ---------------------------------------------------------------- pictures, and the numbers beside them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,9 +268,6 @@ class Inpainting:
     masks: dict[str, Completion]
 
 
-# ---------------------------------------------------------------- the report
-
-
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """What made a part of a report."""
@@ -364,17 +348,13 @@ def from_json(cls: type[T], values: object, *, source: str | Path = "report.json
     """The record of type `cls` that these values describe. `source`: the file's name, for errors."""
     try:
         record: T = _parsed(cls, values, "")
-    except _IllTypedError as error:
+    except ValueError as error:
         raise ValueError(f"{source}: {error} (make it again with scorefield report)") from None
     return record
 
 
-class _IllTypedError(Exception):
-    """A field that is missing, unknown or of another type."""
-
-
 def _parsed(kind: Any, value: Any, place: str) -> Any:  # noqa: ANN401
-    """The value as the annotation `kind` has it. `place`: the field's full name, with dots."""
+    """The value as the annotation `kind` has it, or a ValueError. `place`: the field's full name, with dots."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
@@ -395,7 +375,7 @@ def _parsed(kind: Any, value: Any, place: str) -> Any:  # noqa: ANN401
     if (kind is float and number) or (kind in (int, str, bool) and type(value) is kind):
         return value
     wanted = getattr(kind, "__name__", str(kind)) if origin is None else str(kind)
-    raise _IllTypedError(f"{place or 'the whole file'} should be of type {wanted}, and is {str(value)[:60]!r}")
+    raise ValueError(f"{place or 'the whole file'} should be of type {wanted}, and is {str(value)[:60]!r}")
 
 
 def _record(cls: Any, values: Mapping[str, Any], place: str) -> Any:  # noqa: ANN401
@@ -403,8 +383,8 @@ def _record(cls: Any, values: Mapping[str, Any], place: str) -> Any:  # noqa: AN
     names = {name: f"{place}.{name}".lstrip(".") for name in [*known, *values]}
     for name in values:
         if name not in known:
-            raise _IllTypedError(f"{names[name]} is not a field of a report")
+            raise ValueError(f"{names[name]} is not a field of a report")
     for name, field in known.items():
         if name not in values and field.default is MISSING:
-            raise _IllTypedError(f"{names[name]} is missing")
+            raise ValueError(f"{names[name]} is missing")
     return cls(**{name: _parsed(kinds[name], value, names[name]) for name, value in values.items()})

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from scorefield.distributed import Group
 from scorefield.evaluation import PARTS, USUAL_PARTS, inception, records
 from scorefield.evaluation.completions import MASKS, complete, completion_sheet, make_masks, measure_completions
 from scorefield.evaluation.digits import judge, load_classifier
-from scorefield.evaluation.features import Extractor
+from scorefield.evaluation.features import Extractor, Reference, cached_features, is_statistics_file
 from scorefield.evaluation.neighbors import (
     Embed,
     check_neighbors,
@@ -33,7 +34,6 @@ from scorefield.evaluation.neighbors import (
 )
 from scorefield.evaluation.numbers import compare, describe_comparison, held_out_loss, measure_metrics
 from scorefield.evaluation.records import ModelRecord, Report, RobustnessCell
-from scorefield.evaluation.reference import Reference, cached_features, is_statistics_file
 from scorefield.evaluation.sample_cache import CachedSamples, SampleCache
 from scorefield.evaluation.sources import (
     load_held_out,
@@ -70,12 +70,9 @@ SAME = ("model", "sampler", "seed", "precision", "n", "data")
 
 def describe_model(model: Model) -> ModelRecord:
     """The record of a model, without paths of this machine."""
-    known = {each.name for each in fields(ModelRecord)}
-    metadata: dict[str, Any] = {name: value for name, value in model.metadata.items() if name in known}
-    if "data" in metadata:
-        metadata["data"] = short_name(metadata["data"])
-    if "data_images" in metadata:
-        metadata["data_images"] = int(metadata["data_images"])
+    parse: dict[str, Callable[[str], Any]] = {"data": short_name, "data_images": int}
+    known = {each.name for each in fields(ModelRecord)} & model.metadata.keys()
+    metadata: dict[str, Any] = {name: parse.get(name, str)(model.metadata[name]) for name in known}
     return ModelRecord(
         step=model.step,
         weights=model.weights,
@@ -100,7 +97,6 @@ class ReportMaker:
     cache: SampleCache
     """The model, its sampler, the seed and the precision."""
     n: int
-    """Number of samples."""
     batch_size: int
     data: str | None
     """The images to compare with. None: those that the model was trained on."""
@@ -147,7 +143,7 @@ class ReportMaker:
     def unseen(self) -> Images:
         """The images to complete: those held out of the images to compare with, or all of these if the model was not
         trained on them. If there are no images to compare with, those held out of the model's own data."""
-        if self.data is not None and is_statistics_file(self.data):
+        if is_statistics_file(self.data):
             held_out = load_held_out(self.model, self.data, self.group, track=self.track)
         else:
             given, held_out = self.training
@@ -184,7 +180,7 @@ class ReportMaker:
         """Open everything that these parts need, so that nothing missing is noticed only after hours of sampling."""
         if "neighbors" in wanted:
             fix = "--parts samples stages numbers, or other --data"
-            if self.data is not None and is_statistics_file(self.data):
+            if is_statistics_file(self.data):
                 raise ValueError(f"{self.data} holds no images to search for neighbours ({fix})")
             check_neighbors("the model", self.model.shape, self.training[0], fix)
             _ = self.network
@@ -192,7 +188,7 @@ class ReportMaker:
             self._with_steps(STEP_SIZES[0], STEPS[0])
         if set(SHARED_PARTS) & set(wanted):
             _ = self.network
-            if self.data is None or not is_statistics_file(self.data):
+            if not is_statistics_file(self.data):
                 _ = self.training  # their features are computed after the pictures: without a GPU that takes hours
         if "inpainting" in wanted:
             self.images_to_complete(len(MASKS))
@@ -261,8 +257,8 @@ class ReportMaker:
         )
 
     def _measure(self, rows: CachedSamples, what: str) -> records.Metrics | None:
-        options: dict[str, Any] = {"batch_size": self.batch_size, "track": self.track, "what": f"features, {what}"}
-        return measure_metrics(rows, self.reference[0], self.network, self.group, **options)
+        what = f"features, {what}"
+        return measure_metrics(rows, self.reference[0], self.network, self.group, track=self.track, what=what)
 
     def numbers(self) -> records.Numbers | None:
         """FID and the other metrics of the samples, without and with the last denoising step, and the objective."""
@@ -272,8 +268,8 @@ class ReportMaker:
         denoised = plain if self.drawn["denoised"] is rows else self._measure(self.drawn["denoised"], "denoised")
         if plain is None or denoised is None:
             return None
-        comparison = describe_comparison(rows, reference, self.network)._asdict()
-        loss = held_out_loss(self.model, held_out)._asdict() if held_out is not None else {}
+        comparison = describe_comparison(rows, reference, self.network)
+        loss = held_out_loss(self.model, held_out) if held_out is not None else {}
         return records.Numbers(plain=plain, denoised=denoised, **comparison, **loss)
 
     def real(self) -> records.RealMetrics | None:
@@ -294,26 +290,24 @@ class ReportMaker:
         found: dict[str, records.Completion] = {}
         for name, images in zip(masks, self.images_to_complete(len(masks)), strict=True):
             known, what = make_masks(images, name), f"completing, {name}"
-            options: dict[str, Any] = {"batch_size": self.batch_size, "track": self.track, "what": what}
-            made = complete(self.model, images, known, **self.settings, **options)
+            made = complete(
+                self.model, images, known, **self.settings, batch_size=self.batch_size, track=self.track, what=what
+            )
             originals = may_be_shown(self.unseen.name)
             self._save(f"inpainting_{name}.png", completion_sheet(made, images, known, originals=originals))
             found[name] = measure_completions(made, images, known, sigma, noise=noise)
         return records.Inpainting(files=tuple(f"inpainting_{name}.png" for name in masks), masks=found)
 
     def _with_steps(self, step_size: float, steps: int) -> SampleCache:
-        sampler = samplers.changed(self.cache.sampler, {"step_size": step_size, "steps": steps})
-        return SampleCache(self.model, sampler, seed=self.cache.seed, precision=self.cache.precision)
+        return self.cache.with_sampler(samplers.changed(self.cache.sampler, {"step_size": step_size, "steps": steps}))
 
     def robustness(self) -> records.Robustness | None:
         """FID and the other metrics for other step sizes and numbers of steps."""
         n, cells = min(self.n, COMPARED), []
-        for step_size, steps in ((each, steps) for each in STEP_SIZES for steps in STEPS):
-            cell = RobustnessCell(step_size=step_size, steps=steps)
+        for step_size, steps in product(STEP_SIZES, STEPS):
+            cell, cache = RobustnessCell(step_size=step_size, steps=steps), self._with_steps(step_size, steps)
             try:
-                rows = self._with_steps(step_size, steps).draw(
-                    n, self.group, batch_size=self.batch_size, track=self.track
-                )
+                rows = cache.draw(n, self.group, batch_size=self.batch_size, track=self.track)
             except FloatingPointError as error:
                 cells.append(replace(cell, diverged=str(error)))
                 continue
@@ -329,42 +323,37 @@ class ReportMaker:
         return records.Digits(**verdicts, test=classifier.test)
 
 
-def new_report(maker: ReportMaker, *, command: str, training: TrainingHistory | None) -> Report:
-    """A report without any part: what it is about, and how it is made."""
-    data = maker.data
-    if data is not None and short_name(data) != data:  # a path, whose digest tells whether it is the same one later
-        data = f"{short_name(data)} ({hashlib.sha256(data.encode()).hexdigest()[:12]})"
-    cache = maker.cache
-    return Report(
-        command=command,
-        n=maker.n,
-        data=data,
-        model=describe_model(maker.model),
-        sampler=samplers.to_dict(cache.sampler),
-        seed=cache.seed,
-        precision=cache.precision,
-        calls=cache.sampler.calls,
-        training=training,
-        seconds={},
-        made_on={},
-    )
-
-
 class ReportFile:
     """report.json, which is written after every part. Parts that it holds are not made again; the report of another
     model or with other settings is not changed."""
 
-    def __init__(self, out: Path, report: Report, group: Group) -> None:
-        self.path, self.group = out / "report.json", group
+    def __init__(self, maker: ReportMaker, *, command: str, training: TrainingHistory | None) -> None:
+        """`command`: the command line without --parts. `training`: the history of the model's training."""
+        self.path, self.group = maker.out / "report.json", maker.group
         self.machine = records.Machine(
-            machine=distributed.device_name(group.device),
-            processes=group.world,
+            machine=distributed.device_name(self.group.device),
+            processes=self.group.world,
             scorefield=version.__version__,
             torch=torch.__version__,
         )
-        self.report = self._continued(report)
+        data, cache = maker.data, maker.cache
+        if data is not None and short_name(data) != data:  # a path, whose digest tells whether it is the same one later
+            data = f"{short_name(data)} ({hashlib.sha256(data.encode()).hexdigest()[:12]})"
+        empty = Report(
+            command=command,
+            n=maker.n,
+            data=data,
+            model=describe_model(maker.model),
+            sampler=samplers.to_dict(cache.sampler),
+            seed=cache.seed,
+            precision=cache.precision,
+            calls=cache.sampler.calls,
+            training=training,
+            seconds={},
+            made_on={},
+        )
+        self.report = self._continued(empty)
         self.command = self.report.command
-        """The command without --parts."""
 
     def _continued(self, report: Report) -> Report:
         """The report with the parts that its file holds already."""
@@ -396,8 +385,7 @@ class ReportFile:
             return
         report, seconds = self.report, time.monotonic() - began
         if made is not None:
-            made_on = report.made_on | {part: self.machine}
-            report = replace(report, **{part: made}, made_on=made_on)
+            report = replace(report, **{part: made}, made_on=report.made_on | {part: self.machine})
         if part in ("preparing", "sampling"):  # which every call does
             seconds += report.seconds.get(part, 0.0)
         held = tuple(each for each in PARTS if getattr(report, each) is not None)
@@ -414,13 +402,13 @@ def make_report(maker: ReportMaker, file: ReportFile, parts: Sequence[str], *, s
         if part not in todo and maker.group.main:
             say(f"{part}: already in {file.path}")
     file.add("preparing", partial(maker.prepare, todo))
+
+    def draw() -> records.Sampling | None:
+        before = file.report.sampling.images if file.report.sampling is not None else 0
+        drawn = maker.draw(n)
+        return records.Sampling(images=before + drawn) if drawn else None
+
     if n := maker.samples_for(todo):
-
-        def draw() -> records.Sampling | None:
-            before = file.report.sampling.images if file.report.sampling is not None else 0
-            drawn = maker.draw(n)
-            return records.Sampling(images=before + drawn) if drawn else None
-
         file.add("sampling", draw)
     for part in todo:
         file.add(part, partial(maker.make, part))

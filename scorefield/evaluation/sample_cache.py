@@ -52,11 +52,14 @@ class SampleCache:
         key = repr((VERSION, model.digest, model.weights, settings, seed, self.precision))
         self.folder: Path = folder_of("samples") / hashlib.sha256(key.encode()).hexdigest()[:24]
 
+    def with_sampler(self, sampler: Any) -> SampleCache:  # noqa: ANN401
+        """The cache of samples by another sampler, with the same seed and precision."""
+        return SampleCache(self.model, sampler, seed=self.seed, precision=self.precision)
+
     def with_denoising(self, denoise: bool) -> SampleCache:
         """The cache of the same samples with or without the last denoising step; of these samples themselves if the
         sampler has no such setting."""
-        sampler = samplers.with_denoising(self.sampler, denoise)
-        return SampleCache(self.model, sampler, seed=self.seed, precision=self.precision)
+        return self.with_sampler(samplers.with_denoising(self.sampler, denoise))
 
     def pair(
         self, n: int, group: Group, *, batch_size: int, track: Track[object] = silent

@@ -17,8 +17,15 @@ from scorefield.data import SETS, Images
 from scorefield.data.images import Pixels
 from scorefield.data.named import short_name
 from scorefield.distributed import Group
-from scorefield.evaluation.features import Extractor, Rows, random_places
-from scorefield.evaluation.reference import Reference, is_statistics_file, make_reference, read_statistics
+from scorefield.evaluation.features import (
+    Extractor,
+    Reference,
+    Rows,
+    is_statistics_file,
+    make_reference,
+    random_places,
+    read_statistics,
+)
 from scorefield.models.model import Model, Weights, load
 from scorefield.models.pretrained import PREFIX, listed, pretrained_models
 from scorefield.progress import Track, silent
@@ -169,7 +176,7 @@ def load_reference(
 ) -> tuple[Reference, Images | None]:
     """The images of `load_training_images`, or a statistics file, as a reference; and the model's held-out images."""
     own = load_held_out(model, source, group, track=track) if model is not None and source is not None else None
-    if source is not None and is_statistics_file(source):
+    if is_statistics_file(source):
         return read_statistics(source), own
     images, held_out = load_training_images(model, source, group, track=track)
     return make_reference(images, network, group, track=track), own if source is not None else held_out

@@ -22,7 +22,7 @@ from torch import Tensor
 from scorefield.files import new_file
 
 FORMAT = 1
-"""Raised when older software could no longer read the files."""
+"""Increased when older versions of this package can no longer read the files."""
 CHECKPOINTS = "checkpoints"
 """The folder inside a run that holds its model files."""
 

@@ -1,4 +1,4 @@
-"""A model: a network with all that is needed to use it, and the one road by which everything here draws samples."""
+"""A model: a network with all that is needed to use it. Everything in this package draws its samples with it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from torch import Tensor, nn
 from scorefield import acceleration
 from scorefield.constraints import known_pixels
 from scorefield.images import to_bytes
-from scorefield.models.build import build_network, build_sampler
+from scorefield.models.build import NETWORKS, build_network, build_sampler
 from scorefield.models.checkpoint import BrokenCheckpointError, model_files, newest_whole, read, write
 from scorefield.models.pretrained import PREFIX, find, pretrained_models
 from scorefield.models.recipes import Recipe
 from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.progress import Track, silent
 from scorefield.samplers import Constraint, Sampler, State, from_dict, last, to_dict, unconstrained
-from scorefield.score import ConditionalScore
+from scorefield.score import ConditionalScore, as_sigma
 from scorefield.version import __version__
 
 Weights = Literal["raw", "ema"]
-Label = str | int | Sequence[int] | None
-"""A class by its name or number, one number for each sample, or None for a random class each."""
+Label = str | int | Sequence[str | int] | None
+"""A class by its name or number, a list with one for each sample, or None for a random class each."""
 Known = tuple[Tensor, Tensor]
 """An image (C, H, W), or one for each sample, and a mask that is 1 where it is known."""
 
@@ -88,9 +88,15 @@ class Model:
         """The number of parameters."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
-    def score(self, x: Tensor, sigma: Tensor, label: Tensor | None = None, **options: Any) -> Tensor:  # noqa: ANN401
+    def score(
+        self,
+        x: Tensor,
+        sigma: Tensor | float,
+        label: Tensor | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Tensor:
         """s(x, σ), or s(x, σ | label) with a label for each example, (B,). Options go to the network."""
-        return self.network(x, sigma, **({} if label is None else {"label": label}), **options)
+        return self.network(x, as_sigma(sigma, x), **({} if label is None else {"label": label}), **options)
 
     def sample(
         self,
@@ -106,7 +112,7 @@ class Model:
         Sample k depends on (seed, k) alone, not on n or the batch size. `label` chooses the class of a model that has
         classes; without it each sample has a random class.
         """
-        return self._sample(n, seed=seed, label=label, sampler=sampler, batch_size=batch_size)
+        return self._sample(n, batch_size, label, seed=seed, sampler=sampler)
 
     def inpaint(
         self,
@@ -125,16 +131,16 @@ class Model:
             raise ValueError(f"image must have the model's shape {self.shape}; got {tuple(image.shape)}")
         if not image.is_floating_point():
             raise ValueError(f"image must be floats in [0, 1]; got {image.dtype} (image.float() / 255)")
+        if image.nan_to_num().abs().max() > 2:  # noise may take an image a little beyond [0, 1]
+            raise ValueError(f"image must be in [0, 1]; it has {image.nan_to_num().abs().max():g} (image / 255)")
         known = image.to(self.device), mask.to(self.device)
-        return self._sample(n, seed=seed, label=label, sampler=sampler, batch_size=batch_size, known=known)
+        return self._sample(n, batch_size, label, seed=seed, sampler=sampler, known=known)
 
-    def _sample(self, n: int, *, batch_size: int | None, label: Label, **settings: Any) -> Tensor:  # noqa: ANN401
+    def _sample(self, n: int, batch_size: int | None, label: Label, **settings: Any) -> Tensor:  # noqa: ANN401
         if n < 1 or (batch_size is not None and batch_size < 1):
             raise ValueError(f"n and batch_size must be at least 1; got {n} and {batch_size}")
-        size, classes = min(n, batch_size or BATCH.get(self.device.type, 64)), self._classes(label, n)
-        batches = [range(n)[k : k + size] for k in range(0, n, size)]
-        each = (self.states(batch, label=_of(classes, batch), size=size, **settings) for batch in batches)
-        return torch.cat([last(states) for states in each]).clamp(0, 1)
+        batches = self._batches(range(n), batch_size or BATCH.get(self.device.type, 64), label, **settings)
+        return torch.cat([last(states) for _, states in batches]).clamp(0, 1)
 
     def states(
         self,
@@ -152,7 +158,7 @@ class Model:
         Sample number k depends on (seed, k) alone. `known` is an image to complete. `size` is the largest batch that
         will be asked for, for which a fast path may be prepared.
         """
-        sampler = sampler or self.sampler
+        sampler = self._sampler(sampler)
         seeds = sample_seeds(seed, numbers)
         noise = SampleNoise(seeds, device=self.device)
         score = self.fast_score(size or len(seeds), precision)
@@ -185,35 +191,37 @@ class Model:
 
         The images are bytes (N, frames, H, W, C): evenly spaced states, the last of which is the sample.
         """
-        sampler = sampler or self.sampler
-        batches = [numbers[k : k + batch_size] for k in range(0, len(numbers), batch_size)]
-        size, keep = min(batch_size, len(numbers)), kept_steps(sampler.updates, frames + 1) - {0}
-        classes, images = self._classes(label, len(numbers)), list[np.ndarray]()
+        sampler = self._sampler(sampler)
+        settings: dict[str, Any] = {"seed": seed, "sampler": sampler, "known": known, "precision": precision}
+        keep, images = kept_steps(sampler.updates, frames + 1) - {0}, list[np.ndarray]()
 
-        def states() -> Iterator[tuple[int, State]]:
-            for k, batch in enumerate(batches):
-                rows, step = range(k * batch_size, k * batch_size + len(batch)), 0
-                for state in self.states(
-                    batch,
-                    seed=seed,
-                    sampler=sampler,
-                    label=_of(classes, rows),
-                    known=None if known is None else _rows(known, rows),
-                    precision=precision,
-                    size=size,
-                ):
+        def updates() -> Iterator[tuple[Sequence[int], State]]:
+            for batch, states in self._batches(numbers, batch_size, label, **settings):
+                step = 0
+                for state in states:
                     step = state.step
                     if step:  # step 0 is the start
-                        yield k, state
+                        yield batch, state
                 if step != sampler.updates:
                     raise ValueError(f"the sampler ended at step {step}, but its `updates` says {sampler.updates}")
 
-        for k, state in track(states(), what, sampler.updates * len(batches)):
+        for batch, state in track(updates(), what, sampler.updates * -(-len(numbers) // batch_size)):
             if state.step in keep:
                 images.append(to_bytes(state.x))
             if state.step == sampler.updates:
-                yield batches[k], np.stack(images, axis=1)
+                yield batch, np.stack(images, axis=1)
                 images = []
+
+    def _batches(
+        self, numbers: Sequence[int], batch_size: int, label: Label, known: Known | None = None, **settings: object
+    ) -> Iterator[tuple[Sequence[int], Iterator[State]]]:
+        """The numbers in batches, and the states of each. Classes and known images are cut along with them."""
+        classes, size = self._classes(label, len(numbers)), min(batch_size, len(numbers))
+        for start in range(0, len(numbers), batch_size):
+            rows = slice(start, start + batch_size)
+            here = known if known is None or known[0].ndim == 3 else (known[0][rows], known[1][rows])
+            settings |= {"label": classes and classes[rows], "known": here}
+            yield numbers[rows], self.states(numbers[rows], size=size, **settings)  # type: ignore[arg-type]
 
     def fast_score(self, size: int, precision: str = "auto") -> ConditionalScore:
         """The network's score by the fastest way that this device has, for batches of up to `size` images.
@@ -226,19 +234,24 @@ class Model:
             self._fast[key] = acceleration.for_sampling(self.network, self.shape, size=size, precision=precision)
         return self._fast[key]
 
+    def _sampler(self, sampler: Sampler | None) -> Sampler:
+        """The sampler to use: the model's own unless one is given."""
+        if isinstance(sampler, (str, type)):
+            raise ValueError(
+                f"sampler must be an object with settings, such as sf.AnnealedLangevin(model.sigmas); got {sampler!r}"
+            )
+        return sampler or self.sampler
+
     def _classes(self, label: Label, n: int) -> list[int] | None:
         """The class of each of n samples; None for random classes, or for a model without classes."""
         if label is None:
             return None
         if not self.labels:
             raise ValueError(f"this model has no class labels; got label={label!r} (leave it out)")
-        if isinstance(label, str):
-            chosen = [self.labels.index(label) if label in self.labels else -1] * n
-        elif isinstance(label, (int, np.integer)):
-            chosen = [int(label)] * n
-        else:
-            chosen = [operator.index(each) for each in label]
-        if not all(0 <= each < len(self.labels) for each in chosen):
+        numbers = {name: number for number, name in enumerate(self.labels)}
+        each = [label] * n if isinstance(label, (str, int, np.integer)) else list(label)
+        chosen = [numbers.get(name, -1) if isinstance(name, str) else operator.index(name) for name in each]
+        if not all(0 <= number < len(self.labels) for number in chosen):
             names = ", ".join(self.labels)
             raise ValueError(
                 f"no class is called {label!r} (choose from {names}, or a number below {len(self.labels)})"
@@ -249,19 +262,8 @@ class Model:
 
 
 def kept_steps(total: int, frames: int) -> set[int]:
-    """At most so many of the steps 0 ... total, evenly spaced, with the first and the last among them."""
+    """At most `frames` of the steps 0 ... total, evenly spaced, the first and the last among them."""
     return set(np.linspace(total, 0, min(frames, total + 1)).round().astype(int).tolist())
-
-
-def _of(classes: list[int] | None, rows: range) -> list[int] | None:
-    """The classes of some of the samples."""
-    return None if classes is None else classes[rows.start : rows.stop]
-
-
-def _rows(known: Known, rows: range) -> Known:
-    """The images and masks of some of the samples; a single image belongs to all."""
-    image, mask = known
-    return (image, mask) if image.ndim == 3 else (image[rows.start : rows.stop], mask[rows.start : rows.stop])
 
 
 def save_model(
@@ -295,7 +297,7 @@ def save_model(
 
 @dataclass(frozen=True)
 class Header:
-    """What the metadata of a model file say, without its weights."""
+    """What a model file says about its model: the fields of `Model` of the same names."""
 
     recipe: Recipe
     sampler: Sampler
@@ -342,6 +344,8 @@ def load(
     chosen = weights or held[-1]
     if chosen not in held:
         raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={chosen}")
+    check_is_network(network)
+    own = network is not None
     try:
         network = build_network(header.recipe, channels=header.shape[0]) if network is None else network
     except ValueError as error:
@@ -352,19 +356,26 @@ def load(
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
-        raise BrokenCheckpointError(f"{path} does not hold the weights of this network: {error}") from error
+        if not own:
+            raise BrokenCheckpointError(f"{path} does not hold the weights of its network: {error}") from error
+        wanted, given = header.recipe.network, type(network).__name__
+        fix = "leave network out" if wanted in NETWORKS else f"pass {wanted} as it was trained"
+        first = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path} holds weights of {wanted}, which do not fit this {given} ({fix}): {first}") from error
     return Model(
         network.to(device).eval().requires_grad_(False),
-        header.shape,
-        header.sampler,
-        labels=header.labels,
-        recipe=header.recipe,
-        step=header.step,
+        **vars(header),
         weights=chosen,
         held=held,
-        metadata=header.metadata,
         digest=metadata["sha256"],
     )
+
+
+def check_is_network(network: object) -> None:
+    """Raise an error for a class in the place of a network."""
+    if network is not None and not isinstance(network, nn.Module):
+        name = getattr(network, "__name__", "Network")
+        raise ValueError(f"network must be a torch.nn.Module; got {network!r} (pass {name}(...), not the class)")
 
 
 def read_model(name: Path | str) -> tuple[Path, dict[str, Tensor], dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PREFIX = "model:"
-"""In front of a name it means the pretrained model, whatever else has that name."""
+"""model:NAME is the pretrained model, even if a file or folder has that name."""
 
 _PACKAGE = Path(__file__).parents[1]
 _CHECKOUT = [_PACKAGE.parent / "weights"] if (_PACKAGE.parent / "pyproject.toml").is_file() else []

@@ -96,7 +96,8 @@ class Recipe:
     def describe(self) -> str:
         """One line for lists of recipes."""
         noise = f"{self.levels} noise levels" if self.levels > 1 else "a single noise level (baseline)"
-        return f"{self.network} of width {self.width} on {self.data}, {noise}, {self.steps:,} iterations."
+        images = f"{self.data}, unless --data names other images"
+        return f"{self.network} of width {self.width}, {noise}, {self.steps:,} iterations; trained on {images}."
 
     def __post_init__(self) -> None:
         positive = ("steps", "batch_size", "levels", "checkpoint_every", "evaluate_every", "log_every", "sample_steps")

@@ -196,7 +196,7 @@ class RefineNet(nn.Module):
         return self.end(F.elu(self.norm(h, level)))[..., :height, :width]
 
     def check(self, x: Tensor) -> None:
-        """Whether x is images that it can take."""
+        """Raise an error if x is not a batch of images with this number of channels."""
         if x.ndim != 4 or x.shape[1] != self.channels:
             raise ValueError(f"x must have shape (B, {self.channels}, H, W); got {tuple(x.shape)}")
 

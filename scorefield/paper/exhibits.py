@@ -3,8 +3,10 @@ which of our reports belongs beside them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from scorefield.data.named import SETS
 
 
 class TableRow(NamedTuple):
@@ -34,16 +36,16 @@ TABLE_1 = {  # NCSN's numbers are of 50,000 samples (appendix B.2); the paper do
     ),
 }
 
-NOT_IN_THE_PAPER = "Not in the paper"
 BASELINE = "-baseline"
 
 
-class Exhibit(NamedTuple):
+@dataclass(frozen=True)
+class Exhibit:
     """A picture of our reports, and the figure of the paper that it belongs beside."""
 
     picture: str
     shows: str
-    where: dict[str, str]
+    where: dict[str, str] = field(default_factory=dict)
     """The paper's figure, by data set."""
     model: str = ""
     """What comes after the data set's name in the name of the report."""
@@ -56,49 +58,42 @@ class Exhibit(NamedTuple):
         return self.picture.removesuffix(".png").partition("_")[0]
 
 
+def _figures(mnist: str, celeba: str, cifar10: str) -> dict[str, str]:
+    return {"mnist": mnist, "celeba": celeba, "cifar10": cifar10}
+
+
 _SIDES = "samples to the left of the red line, their nearest training images to the right"
-_NEIGHBORS = ("mnist", "cifar10", "celeba")  # one of them in each figure; the paper does not say which
 EXHIBITS = (
     Exhibit(
         "samples.png",
         "samples by annealed Langevin dynamics, not selected",
-        {
-            "mnist": "Figure 5 (a), Figure 11",
-            "cifar10": "Figure 5 (c), Figure 13",
-            "celeba": "Figure 5 (b), Figure 12",
-        },
+        _figures("Figure 5 (a), Figure 11", "Figure 5 (b), Figure 12", "Figure 5 (c), Figure 13"),
     ),
-    Exhibit(
-        "samples_denoised.png", "the same samples after one more step, x + σ² s(x, σ), at the last noise level", {}
-    ),
+    Exhibit("samples_denoised.png", "the same samples after one more step, x + σ² s(x, σ), at the last noise level"),
     Exhibit(
         "stages.png",
         "samples at intermediate steps; each row goes from uniform noise to an image",
-        {"mnist": "Figure 4", "cifar10": "Figure 4", "celeba": "Figures 4, 14 and 15"},
+        _figures("Figure 4", "Figures 4, 14 and 15", "Figure 4"),
     ),
-    Exhibit(
-        "neighbors.png",
-        f"nearest neighbours in pixels: {_SIDES}",
-        dict.fromkeys(_NEIGHBORS, "Figure 9"),
-        reveals=True,
-    ),
+    # the paper does not say which data set its figures 9 and 10 show
+    Exhibit("neighbors.png", f"nearest neighbours in pixels: {_SIDES}", _figures(*["Figure 9"] * 3), reveals=True),
     Exhibit(
         "neighbors_inception.png",
         f"nearest neighbours in Inception features: {_SIDES}",
-        dict.fromkeys(_NEIGHBORS, "Figure 10"),
+        _figures(*["Figure 10"] * 3),
         reveals=True,
     ),
     Exhibit(
         "samples.png",
         "samples of the baseline, not selected: the same network for the single noise level 0.01, with plain Langevin "
         "dynamics, T = 1000; “this baseline fails to generate reasonable images” (section 5)",
-        {"mnist": "Figure 7 (a)", "cifar10": "Figure 7 (c)", "celeba": "Figure 7 (b)"},
+        _figures("Figure 7 (a)", "Figure 7 (b)", "Figure 7 (c)"),
         BASELINE,
     ),
     Exhibit(
         "stages.png",
         "the baseline at intermediate steps",
-        {"mnist": "Figure 8 (a)", "cifar10": "Figure 8 (c)", "celeba": "Figure 8 (b)"},
+        _figures("Figure 8 (a)", "Figure 8 (b)", "Figure 8 (c)"),
         BASELINE,
     ),
 )
@@ -126,18 +121,24 @@ class DataSet:
     """What the paper has on a data set; the defaults are for one that it does not have."""
 
     name: str
-    title: str
     models: tuple[str, ...] = ("",)
     """The models to report on: what comes after the data set's name in the names of their reports."""
     n: int = 10_000
     """Samples that our numbers should have."""
-    inception_score: str | None = None
-    fid: str | None = None
+    numbers: dict[str, str] = field(default_factory=dict)
+    """The paper's numbers, by the rows of our table."""
     remark: str = ""
-    kept_out: bool = False
-    """Whether its terms of use forbid to publish its images."""
     selected: bool = False
     """Whether the paper takes the checkpoint with the smallest FID of 1,000 samples, not the last (appendix B.2)."""
+
+    @property
+    def title(self) -> str:
+        return SETS[self.name].title if self.name in SETS else self.name
+
+    @property
+    def publishable(self) -> bool:
+        """Whether its terms of use allow its images to be shown."""
+        return self.name not in SETS or SETS[self.name].publishable
 
 
 _NO_NUMBERS = (
@@ -149,29 +150,11 @@ _TABLE_1_NUMBERS = (
     "checkpoint with the smallest FID of 1,000 samples (appendix B.2). Ours are of the last iteration. FID is larger "
     "for fewer samples."
 )
+_SCORES = {"Inception score": "8.87 ± .12", "FID": "25.32"}
 DATA_SETS = (
-    DataSet("mnist", "MNIST", ("", "-small", BASELINE), remark=_NO_NUMBERS),
-    DataSet(
-        "cifar10",
-        "CIFAR-10",
-        ("", "-raw", BASELINE),
-        n=50_000,
-        inception_score="8.87 ± .12",
-        fid="25.32",
-        remark=_TABLE_1_NUMBERS,
-        selected=True,
-    ),
-    DataSet("celeba", "CelebA", ("", "-raw", BASELINE), remark=_NO_NUMBERS, kept_out=True, selected=True),
+    DataSet("mnist", ("", "-small", BASELINE), remark=_NO_NUMBERS),
+    DataSet("cifar10", ("", "-raw", BASELINE), 50_000, _SCORES, _TABLE_1_NUMBERS, selected=True),
+    DataSet("celeba", ("", "-raw", BASELINE), remark=_NO_NUMBERS, selected=True),
 )
 TITLES = {"": "NCSN", "-raw": "NCSN, raw weights", "-small": "NCSN, a quarter of the width", BASELINE: "baseline"}
 """Our models, by what comes after the data set's name."""
-
-FIGURES = {
-    "fig1": "**Figure 1**: the loss of sliced score matching on CIFAR-10: without noise it “first decreases and then "
-    "fluctuates irregularly”, with noise N(0, 0.0001) “the loss curve will converge” (section 3.1)",
-    "fig2": "**Figure 2**: the score of a mixture, and the score that sliced score matching learns: “only reliable in "
-    "the immediate vicinity of the modes” (section 3.2.1)",
-    "fig3": "**Figure 3**: samples of the mixture: annealed Langevin dynamics “correctly recover the relative weights "
-    "between the two modes whereas standard Langevin dynamics fail” (section 4.3)",
-}
-"""The figures that are not about image models."""

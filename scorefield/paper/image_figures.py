@@ -7,21 +7,24 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from scorefield import samplers
 from scorefield.data.named import SETS, short_name
 from scorefield.distributed import Group, device_name
-from scorefield.evaluation.records import to_json
+from scorefield.evaluation.records import Numbers, to_json
 from scorefield.evaluation.report import SHOWN, ReportMaker, describe_model
 from scorefield.evaluation.sample_cache import SampleCache, cached_batch_size
-from scorefield.models.model import Model, load
+from scorefield.models.model import load
 from scorefield.models.pretrained import listed, pretrained_models
+from scorefield.paper.exhibits import TABLE_1
 from scorefield.paper.output import Result, new_figure, save
-from scorefield.paper.sheets import side_by_side, table_1, titles_of
 from scorefield.progress import Track, silent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Kind(NamedTuple):
@@ -43,6 +46,8 @@ KINDS = {
 }
 QUICK_STEPS = 10
 """Steps at each noise level in a quick figure."""
+GAP, ABOVE = 20, 50
+"""Pixels between the pictures, and above them for the titles."""
 
 
 class Entry(NamedTuple):
@@ -86,13 +91,16 @@ def make(
         for k, each in enumerate(names):
             model, place = load(each, device=group.device), Path(folder) / str(k)
             place.mkdir()
-            cache = SampleCache(model, _quick_sampler(model) if quick else model.sampler, seed=seed)
+            sampler: Any = model.sampler
+            if quick and hasattr(sampler, "with_steps"):
+                sampler = sampler.with_steps(min(QUICK_STEPS, sampler.steps))
+            cache = SampleCache(model, sampler, seed=seed)
             maker = ReportMaker(cache, n, cached_batch_size(500, group), data, place, group, track)
             entries.append(Entry(short_name(each), maker))
         entries = _prepare(name, entries, kind.part, every=bool(models) or data is not None)
         made = [_make_part(each.maker, kind.part) for each in entries]
         if kind.picture:
-            titles = titles_of([(each.name, describe_model(each.maker.model)) for each in entries])
+            titles = [title(each.name, each.maker.model.recipe.data) for each in entries]
             figure = side_by_side(titles, [each.maker.out / kind.picture for each in entries])
         else:
             figure = table_1([(each.name, part) for each, part in zip(entries, made, strict=True)])
@@ -122,12 +130,11 @@ def _prepare(figure: str, entries: list[Entry], part: str, *, every: bool) -> li
     for entry in entries:
         try:
             entry.maker.prepare([part])
+            usable.append(entry)
         except (ValueError, OSError) as error:
             if every:
                 raise
             problems[entry.name] = error
-        else:
-            usable.append(entry)
     for name, problem in problems.items():
         if not usable:
             raise problem
@@ -135,14 +142,8 @@ def _prepare(figure: str, entries: list[Entry], part: str, *, every: bool) -> li
     return usable
 
 
-def _quick_sampler(model: Model) -> Any:  # noqa: ANN401
-    """The model's sampler with fewer steps, if it has a number of steps at each noise level."""
-    sampler: Any = model.sampler
-    return sampler.with_steps(min(QUICK_STEPS, sampler.steps)) if hasattr(sampler, "with_steps") else sampler
-
-
 def _make_part(maker: ReportMaker, part: str) -> Any:  # noqa: ANN401
-    """The record of that part, for whose picture a single mask is enough. The picture is in the maker's folder."""
+    """The record of that part; its picture is in the maker's folder. Figure 6 has only one mask."""
     if n := maker.samples_for([part]):
         maker.draw(n)
     return maker.inpainting(("left",)) if part == "inpainting" else maker.make(part)
@@ -160,3 +161,57 @@ def _describe(entry: Entry, part: str, made: Any) -> dict[str, Any]:  # noqa: AN
         "model": to_json(describe_model(cache.model)),
         **({"n": n} if n else {}),
     }
+
+
+def title(name: str, data: str) -> str:
+    """The data set as the paper calls it, with the model's name where that says more."""
+    if name in SETS:
+        return SETS[name].title
+    return f"{SETS[data].title} ({name})" if data in SETS else name
+
+
+def side_by_side(titles: Sequence[str], pictures: Sequence[Path]) -> Figure:
+    """PNG files with a title each, pixel by pixel as they are."""
+    from matplotlib.image import imread
+
+    sheets = [imread(path) for path in pictures]
+    height = max(sheet.shape[0] for sheet in sheets)
+    across, up = sum(sheet.shape[1] + GAP for sheet in sheets) + GAP, height + ABOVE + GAP
+    figure = new_figure(1, 1)
+    figure.set_layout_engine("none")
+    figure.set_size_inches(across / figure.dpi, up / figure.dpi)
+    left = GAP
+    for words, sheet in zip(titles, sheets, strict=True):
+        bottom = GAP + height - sheet.shape[0]
+        axes = figure.add_axes((left / across, bottom / up, sheet.shape[1] / across, sheet.shape[0] / up))
+        axes.imshow(sheet, interpolation="nearest", cmap="gray", vmin=0, vmax=1, aspect="auto")
+        axes.set_axis_off()
+        axes.set_title(words, fontsize=10)
+        left += sheet.shape[1] + GAP
+    return figure
+
+
+def table_1(models: Sequence[tuple[str, Numbers]]) -> Figure:
+    """Table 1, and below it the named models."""
+    rows = [("model", "Inception score", "FID")]
+    for group, scores in TABLE_1.items():
+        rows += [(group, "", ""), *((row.model, row.inception_score, row.fid or "–") for row in scores)]
+    rows.append(("ours", "", ""))
+    for name, numbers in models:
+        against = "" if numbers.reference.name == "cifar10" else f", against {numbers.reference.name}"
+        for metrics, more in ((numbers.plain, ""), (numbers.denoised, ", denoised")):
+            score, deviation = metrics.inception_score, metrics.inception_score_deviation
+            inception = "not measured" if score is None or deviation is None else f"{score:.2f} ± {deviation:.2f}"
+            rows.append((f"{name}{more}{against}, n = {metrics.n:,}", inception, f"{metrics.fid:.2f}"))
+    figure = new_figure(6, 0.22 * len(rows))
+    axes: Any = figure.subplots()
+    axes.set_axis_off()
+    layout = {"cellLoc": "left", "colLoc": "left", "edges": "B", "colWidths": [0.6, 0.25, 0.15], "bbox": (0, 0, 1, 1)}
+    table = axes.table(rows[1:], colLabels=rows[0], **layout)
+    table.auto_set_font_size(False)
+    table.set_fontsize(9)
+    for (row, _), cell in table.get_celld().items():
+        cell.set(linewidth=0.4, edgecolor="0.7")
+        if row == 0 or not rows[row][2]:
+            cell.set_text_props(weight="bold")
+    return figure

@@ -41,7 +41,7 @@ def last(states: Iterable[State]) -> Tensor:
 
 
 def check_start(x: Tensor, sigma: Tensor | float, step_size: float, steps: int) -> Tensor:
-    """Raise errors that can be known before the first step. Returns σ."""
+    """Check what can be checked before the first step. Returns σ."""
     if not 0 < step_size < math.inf:
         raise ValueError(f"step_size must be positive and finite; got {step_size} (the paper's images use 2e-5)")
     if not isinstance(steps, int) or steps < 1:

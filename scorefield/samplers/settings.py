@@ -133,7 +133,7 @@ class AnnealedLangevin:
         )
 
     def with_steps(self, steps: int) -> AnnealedLangevin:
-        """The same with another number of steps at each level, and T ε, which is how far they go in all, as it is."""
+        """The same sampler with another number of steps at each level, and a step size that keeps T ε the same."""
         return replace(self, steps=steps, step_size=float(f"{self.step_size * self.steps / steps:g}"))
 
     @property

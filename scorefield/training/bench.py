@@ -38,7 +38,7 @@ class Sizes(NamedTuple):
 def benchmark(name: str, device: torch.device, *, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Times, rates and memory of one of the paper's networks; on a CPU of a narrower one, with small batches.
 
-    A share is that of the speed of large matrix products.
+    Shares are relative to the speed of large matrix products.
     """
     recipe, shape, sizes = RECIPES[name], SHAPES[name], Sizes(128, (128, 512), 20)
     if device.type == "cpu":
@@ -56,8 +56,10 @@ def benchmark(name: str, device: torch.device, *, say: Callable[[str], None] = l
         best = min(times, key=lambda size: times[size] / int(size))
         calls = int(best) / times[best] * 1e3
         train = 3 * flop * numbers["train_images_per_second"]  # a backward pass is twice the work of a forward pass
-        numbers |= {"train_tflops": train / 1e12, "train_share": train / peak, "best_sample_size": int(best)}
         numbers |= {
+            "train_tflops": train / 1e12,
+            "train_share": train / peak,
+            "best_sample_size": int(best),
             "calls_per_second": calls,
             "sample_tflops": flop * calls / 1e12,
             "sample_share": flop * calls / peak,

@@ -22,25 +22,14 @@ from scorefield.models.build import build_sampler
 from scorefield.models.model import Model, recipe_from_json, save_model
 from scorefield.models.recipes import Recipe
 from scorefield.training.history import last_step
-from scorefield.training.logs import Log, csv_log
-from scorefield.training.losses import columns
+from scorefield.training.logs import Log, columns, csv_log
 from scorefield.training.trainer import Batch, Trainer, held_out_losses
 
 FIXED = (
-    "image_size",
-    "crop",
-    "network",
-    "width",
-    "sigma_max",
-    "sigma_min",
-    "levels",
-    "ema",
-    "seed",
-    "batch_size",
-    "held_out",
-    "start",
+    *("image_size", "crop", "network", "width", "sigma_max", "sigma_min", "levels"),
+    *("ema", "seed", "batch_size", "held_out", "start"),
 )
-"""Settings that cannot change when a run is resumed. Nor can the data, except for their place: a digest is kept."""
+"""Settings that a resumed run cannot change. The data may be at another place, but must have the same digest."""
 
 LOCK = ".lock"
 SECONDS_TO_WAIT = 0.5
@@ -52,26 +41,28 @@ Say = Callable[[str], None]
 
 
 def say_nothing(line: str) -> None:
-    """For callers that want no messages."""
+    """Drop the message."""
 
 
 def check_folder(recipe: Recipe, out: Path, *, resume: bool) -> None:
-    """Check that the run may use this folder: a new one or, to resume, one of the same recipe. None is overwritten."""
+    """Raise an error unless the folder is new or, to resume, holds a run of the same recipe."""
     if resume:
         before = saved_recipe(out)
         changed = [name for name in FIXED if getattr(before, name) != getattr(recipe, name)]
         if changed:
             was = ", ".join(f"{name} {getattr(before, name)}" for name in changed)
-            raise ValueError(f"{out} was started with {was}, which a resumed run cannot change (use another --out)")
+            raise ValueError(f"{out} was started with {was}, which a resumed run cannot change (use another folder)")
     elif (out / "recipe.json").exists():
-        raise FileExistsError(f"{out} exists already (go on with it: --resume; or name another folder: --out)")
+        raise FileExistsError(
+            f"{out} exists already (resume it by --resume or resume=True, or name another folder)"
+        )
     elif out.exists() and (not out.is_dir() or any(each.name != LOCK for each in out.iterdir())):
         raise FileExistsError(f"{out} exists already and is not a run (name another folder: --out)")
 
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Inside, only this process trains in that folder. The system drops the lock when the process ends, however."""
+    """Inside, only this process trains in that folder. The lock ends with the process, even if it is killed."""
     from filelock import FileLock, Timeout
 
     with writing(out):
@@ -102,15 +93,13 @@ def is_locked(out: Path) -> bool:
 
     if not (out / LOCK).exists():
         return False
-    lock = FileLock(out / LOCK)
     try:
-        lock.acquire(timeout=0)
+        with FileLock(out / LOCK, timeout=0):
+            return False
     except Timeout:
         return True
     except (OSError, NotImplementedError):  # a folder that may not be written to, or a file system without locks
         return False
-    lock.release()
-    return False
 
 
 def write_recipe(recipe: Recipe, out: Path) -> None:
@@ -211,7 +200,7 @@ class Run:
         self.say(f"resuming {self.out} at step {self.step}")
 
     def catch_up(self, stopped: Callable[[], bool]) -> None:
-        """Make the measurements and samples that a killed run still owes to its last checkpoint."""
+        """Make the measurements and samples of the last checkpoint if the run was killed before they were made."""
         if self.step == 0:
             return
         due = self.step % self.recipe.evaluate_every == 0 or self.step == self.recipe.steps

@@ -14,7 +14,7 @@ import numpy as np
 from scorefield.models.build import build_schedule
 from scorefield.models.model import Model
 from scorefield.models.recipes import Recipe
-from scorefield.training.losses import column
+from scorefield.training.logs import column
 
 ROWS = 200
 """The most rows of a log that a report keeps."""
@@ -48,7 +48,7 @@ class LogTable:
         return replace(self, rows=tuple(row for row in self.rows if (row[0] or 0) <= step))
 
     def thinned(self, rows: int = ROWS) -> LogTable:
-        """At most so many rows, evenly spaced, with the first and the last among them."""
+        """At most this many rows, evenly spaced, the first and the last among them."""
         n = len(self.rows)
         kept = np.linspace(0, n - 1, min(n, rows)).round().astype(int).tolist()
         return replace(self, rows=tuple(self.rows[k] for k in kept))

@@ -1,41 +1,94 @@
-"""Logs of a run's numbers: CSV files always, TensorBoard and Weights & Biases on request."""
+"""Losses by noise level, and the logs they are written to: CSV files, TensorBoard, Weights & Biases."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
+from scorefield.distributed import Group
 from scorefield.files import new_file, writing
+from scorefield.training.trainer import Losses
 
 Log = Callable[[int, Mapping[str, float]], None]
 """(step, numbers by name) -> nothing."""
 
 
+def column(name: str, sigma: float) -> str:
+    """The name of the column with a loss at that noise level: loss@0.5995."""
+    return f"{name}@{sigma:.4g}"
+
+
+def columns(name: str, sigmas: Iterable[float]) -> list[str]:
+    """The columns of a loss: its mean, and the loss at each noise level."""
+    return [name, *(column(name, sigma) for sigma in sigmas)]
+
+
+def log_bins(sigma_min: float, sigma_max: float, bins: int = 10) -> Tensor:
+    """The centres of equal bins of log σ, the largest first: levels for a network that accepts a range."""
+    edges = torch.linspace(math.log(sigma_max), math.log(sigma_min), bins + 1)
+    return ((edges[1:] + edges[:-1]) / 2).exp()
+
+
+class LossMeter:
+    """Mean losses by noise level since the last look, summed on the device without waiting for it.
+
+    Each loss counts for the level nearest to its σ on a log scale: for a schedule these are its levels, for a range of
+    σ the centres of bins.
+    """
+
+    def __init__(self, sigmas: Tensor | Sequence[float], device: torch.device) -> None:
+        self._sigmas = torch.as_tensor(sigmas, dtype=torch.float32).tolist()
+        self._log = torch.tensor(self._sigmas, device=device).log()
+        self._total = torch.zeros(len(self._log), dtype=torch.float64, device=device)
+        self._count = torch.zeros(len(self._log), dtype=torch.float64, device=device)
+        self._bad = torch.zeros((), dtype=torch.int64, device=device)
+
+    def add(self, losses: Losses, step: int) -> None:
+        """Count the losses of update number `step`."""
+        level = (losses.sigmas.float().log()[:, None] - self._log).abs().argmin(1)
+        self._total.index_add_(0, level, losses.values.double())
+        self._count.index_add_(0, level, torch.ones_like(losses.values, dtype=torch.float64))
+        first = (self._bad == 0) & ~losses.values.isfinite().all()
+        self._bad = torch.where(first, step, self._bad)
+
+    def bad_step(self) -> int:
+        """The first step whose loss was not finite, or 0."""
+        return int(self._bad.item())
+
+    def clear(self) -> None:
+        self._total.zero_()
+        self._count.zero_()
+
+    def look(self, group: Group) -> dict[str, float]:
+        """The mean loss of all processes, in total and at each level that had examples, by column. Resets the meter."""
+        group.sum_(self._total)
+        group.sum_(self._count)
+        total, count = self._total.tolist(), self._count.tolist()
+        self.clear()
+        each = {column("loss", sigma): t / n for sigma, t, n in zip(self._sigmas, total, count, strict=True) if n}
+        return {"loss": sum(total) / sum(count), **each}
+
+
 def csv_log(path: Path, columns: list[str], *, until: int) -> Log:
     """A CSV file with these columns after `step`. Rows of steps after `until` are dropped: a resumed run writes them
     again."""
-    header = ["step", *columns]
-    rows: list[list[str]] = []
+    rows = [["step", *columns]]
     if path.exists():
-        with path.open(newline="") as old:
-            rows = [row for row in csv.reader(old) if len(row) == len(header)]
-        rows = [row for row in rows[1:] if row[0].isdigit() and int(row[0]) <= until]
+        old = [line.split(",") for line in path.read_text().splitlines()[1:]]
+        rows += [row for row in old if len(row) == len(rows[0]) and row[0].isdigit() and int(row[0]) <= until]
     with new_file(path) as file:
-        file.write(_lines([header, *rows]).encode())
+        file.write("".join(",".join(row) + "\n" for row in rows).encode())
 
     def log(step: int, numbers: Mapping[str, float]) -> None:
+        row = [str(step), *(f"{numbers[name]:.6g}" if name in numbers else "" for name in columns)]
         with writing(path), path.open("a", newline="") as file:
-            file.write(_lines([[str(step), *(f"{numbers[c]:.6g}" if c in numbers else "" for c in columns)]]))
+            file.write(",".join(row) + "\n")
 
     return log
-
-
-def _lines(rows: list[list[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def tensorboard_log(folder: Path, *, until: int) -> Log:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import torch
 from torch import nn
@@ -19,15 +22,23 @@ from torch import nn
 from scorefield import acceleration, data
 from scorefield.distributed import Group, device_name, pick_device
 from scorefield.models.build import NETWORKS, build_network, build_schedule
-from scorefield.models.model import load
+from scorefield.models.model import check_is_network, load
 from scorefield.models.pretrained import find
-from scorefield.models.recipes import Recipe
+from scorefield.models.recipes import RECIPES, Recipe
 from scorefield.objectives import Objective, denoising, sliced
 from scorefield.progress import Bar, Track, silent
-from scorefield.training.folder import NOT_FINITE_FIX, Run, Say, check_folder, locked, say_nothing, write_recipe
-from scorefield.training.logs import Log
-from scorefield.training.losses import LossMeter, log_bins
-from scorefield.training.stop import Stop
+from scorefield.score import same_shape
+from scorefield.training.folder import (
+    NOT_FINITE_FIX,
+    Run,
+    Say,
+    check_folder,
+    evaluating,
+    locked,
+    say_nothing,
+    write_recipe,
+)
+from scorefield.training.logs import Log, LossMeter, log_bins
 from scorefield.training.trainer import Batch, RecordedTrainer, Trainer, adam, score_matching
 
 OBJECTIVES: dict[str, Objective] = {"denoising": denoising, "sliced": sliced}
@@ -36,8 +47,48 @@ DrawBatch = Callable[[int], Batch]
 """step -> this process's part of its batch, on the device."""
 
 
+@dataclass
+class Stop:
+    """Stop when the time is up, on SIGTERM, or on Ctrl-C (a second Ctrl-C interrupts at once)."""
+
+    minutes: float
+    reason: str = ""
+    number: int = 0
+    """The number of the signal that asked for it, or 0; in the end, the same in all processes."""
+
+    def __post_init__(self) -> None:
+        if not self.minutes > 0:
+            raise ValueError(f"minutes must be positive; got {self.minutes}")
+        self._deadline = time.monotonic() + 60 * self.minutes
+
+    def due(self) -> bool:
+        """Whether to stop now."""
+        if not self.reason and time.monotonic() > self._deadline:
+            self.reason = f"time is up after {self.minutes:g} min"
+        return bool(self.reason)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Inside, signals are noted instead of ending the process. Only the main thread can do that."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def note(number: int, frame: FrameType | None) -> None:
+            if self.reason and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.reason, self.number = f"got {signal.Signals(number).name}", number
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
 def train(
-    recipe: Recipe,
+    recipe: Recipe | str,
     out: Path | str,
     group: Group | None = None,
     *,
@@ -49,8 +100,8 @@ def train(
     say: Say = say_nothing,
     track: Track[object] = silent,
 ) -> Path:
-    """Train by the recipe in the folder `out` until it is done, told to stop, or out of time. Returns the last model
-    file.
+    """Train by the recipe, or by the one of that name, in the folder `out` until it is done, told to stop, or out of
+    time. Returns the last model file.
 
     `network`: a network of your own, any module with `forward(x, sigma)`, instead of the recipe's; with a number of
     classes as its attribute `labels` it is called with `label=` as well. All processes of the group call this together;
@@ -58,6 +109,11 @@ def train(
     already. `interrupted` is called at the end of a run that a signal has stopped, with the signal's number, the same
     in all processes.
     """
+    if isinstance(recipe, str) and recipe in RECIPES:
+        recipe = RECIPES[recipe]
+    if not isinstance(recipe, Recipe):
+        raise ValueError(f"recipe must be an sf.Recipe(...) or one of {', '.join(RECIPES)}; got {recipe!r}")
+    check_is_network(network)
     out, group, stop = Path(out), group or Group(0, 1, pick_device("auto")), Stop(minutes)
     say = say if group.main else say_nothing
     if network is not None:
@@ -101,8 +157,11 @@ def _prepare(
     channels, height, width = images.shape
     apart = "" if held_out is None else f", and {len(held_out)} held out"
     say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}{apart}")
+    own = network is not None
     network = (build_network(recipe, channels=channels) if network is None else network).to(group.device)
     classes = images.classes if _takes_labels(network, images) else ()
+    if own:
+        _try_call(network, images.shape, recipe.sigma_max, labels=bool(classes), device=group.device)
     metadata = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
     metadata["machine"] = device_name(group.device)
     trainer = _trainer(recipe, group, network)
@@ -111,6 +170,18 @@ def _prepare(
     sigmas = build_schedule(recipe) if ends is None else log_bins(*ends)
     run = Run(recipe, out, group, trainer, sigmas, images.shape, classes, metadata, kept, say)
     return run, batches(images, group, batch_size=recipe.batch_size, seed=recipe.seed, labels=bool(classes))
+
+
+def _try_call(network: nn.Module, shape: tuple[int, ...], sigma: float, *, labels: bool, device: torch.device) -> None:
+    """Call a user's network once before anything is written, so that a wrong one leaves no run behind."""
+    x, sigmas = torch.zeros(2, *shape, device=device), torch.full((2,), sigma, device=device)
+    conditions = {"label": torch.zeros(2, dtype=torch.long, device=device)} if labels else {}
+    call = "network(x, sigma, label=y)" if labels else "network(x, sigma)"
+    try:
+        with torch.no_grad(), evaluating(network):
+            same_shape(network(x, sigmas, **conditions), x, "the network")
+    except (TypeError, RuntimeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{call} fails for x of shape {tuple(x.shape)}: {error}") from error
 
 
 def _takes_labels(network: nn.Module, images: data.Images) -> bool:
@@ -132,28 +203,23 @@ def _trainer(recipe: Recipe, group: Group, network: nn.Module) -> Trainer:
         score = acceleration.fused(network, dtype=dtype)  # type: ignore[assignment]
     elif recipe.compile and group.device.type == "cuda":
         score = torch.compile(network)  # type: ignore[assignment]
-    settings = {
-        "network": network,
-        "loss": score_matching(
-            score,
-            build_schedule(recipe).to(group.device),
-            objective=OBJECTIVES[recipe.objective],
-            flip=recipe.flip,
-            dequantise=recipe.dequantise,
-            autocast=nullcontext if fused else _autocast(recipe, group.device),
-        ),
-        "optimizer": adam(network, recipe.learning_rate),
-        "average": {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None,
-        "learning_rate": recipe.learning_rate,
-        "warmup": recipe.warmup,
-        "clip": recipe.clip,
-        "ema": recipe.ema,
-        "seed": recipe.seed,
-    }
+    make: Callable[..., Trainer]
     if fused and group.world == 1 and not recipe.micro_batch:
-        return RecordedTrainer(**settings, bad=score.bad)  # type: ignore[arg-type]
-    micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)
-    return Trainer(**settings, micro_batch=micro_batch, rank=group.rank, share=group.mean_)  # type: ignore[arg-type]
+        make = partial(RecordedTrainer, bad=score.bad)  # type: ignore[arg-type]
+    else:
+        micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)
+        make = partial(Trainer, micro_batch=micro_batch, rank=group.rank, share=group.mean_)
+    loss = score_matching(
+        score,
+        build_schedule(recipe).to(group.device),
+        objective=OBJECTIVES[recipe.objective],
+        flip=recipe.flip,
+        dequantise=recipe.dequantise,
+        autocast=nullcontext if fused else _autocast(recipe, group.device),
+    )
+    average = {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None
+    settings = {name: getattr(recipe, name) for name in ("learning_rate", "warmup", "clip", "ema", "seed")}
+    return make(network, loss, adam(network, recipe.learning_rate), average, **settings)
 
 
 def uses_fused_kernels(recipe: Recipe, network: nn.Module) -> bool:
@@ -309,7 +375,10 @@ def _loop(run: Run, draw_batch: DrawBatch, stop: Stop) -> None:
             stops = not ends and (on_cpu or group.world == 1 or step % 10 == 0) and group.any(stop.due())
             looks = log or save or stops or on_cpu  # a look makes a GPU wait
             if looks and (bad := max(group.all(meter.bad_step()))):
-                raise _not_finite(bad, run.saved)
+                good = f"the last good checkpoint is {run.saved}" if run.saved else "there is no checkpoint yet"
+                raise FloatingPointError(
+                    f"the loss or its gradient is not finite at step {bad}; {good} ({NOT_FINITE_FIX})"
+                )
             numbers = meter.look(group) if log else {}
             if bar is not None:
                 if log:
@@ -343,8 +412,3 @@ def _log(run: Run, numbers: dict[str, float], began: float, clock: tuple[float, 
     for log in run.logs:
         log(step, numbers)
     return now, step
-
-
-def _not_finite(step: int, saved: Path | None) -> FloatingPointError:
-    good = f"the last good checkpoint is {saved}" if saved else "there is no checkpoint yet"
-    return FloatingPointError(f"the loss or its gradient is not finite at step {step}; {good} ({NOT_FINITE_FIX})")

@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """What the examples of an update lost, λ(σ)ℓ(σ), and at which σ; both (B,), on the device."""
+    """The losses λ(σ)ℓ(σ) of an update's examples, and their σ; both (B,), on the device."""
 
     values: Tensor
     sigmas: Tensor

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Callable
+import json
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,25 +15,25 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from torch import Tensor
+from starlette.types import Receive, Scope, Send
 
 from scorefield.data import pictures
 from scorefield.data.masks import NAMES, make_mask
 from scorefield.images import completion_row, grid, png, save_completions, save_gif, save_images, zoom_for
 from scorefield.web import monitor, playground, sampling
-from scorefield.web.events import Events
-from scorefield.web.jobs import Job, QueueFullError, Worker
+from scorefield.web.jobs import ENDED, Job, Update, Worker
 from scorefield.web.limits import Limits
 from scorefield.web.models import EXAMPLES, Card, Models
-from scorefield.web.requests import Fields, Upload, bad, malformed, read_form, read_json
-from scorefield.web.uploads import fit_upload, read_mask
+from scorefield.web.requests import Fields, Upload, bad, fit_upload, malformed, read_form, read_json, read_mask
 
 MEMORY_HEAVY = 2
 """How many images are decoded at once, and how many files are written: each may take some hundred MB for a moment."""
 FILES = {"grid.png": "image/png", "annealing.gif": "image/gif", "images.npy": "application/octet-stream"}
 """Files that are made from a job's images, and their media types."""
+POLL, HEARTBEAT = 0.05, 10.0
+"""Seconds between two looks at a job, and after which a comment keeps a silent connection open."""
 
 
 class Api:
@@ -100,7 +101,10 @@ class Api:
             if "mask" in files:
                 mask = await run_in_threadpool(read_mask, files["mask"], card, self.limits)
             else:
-                mask = _named_mask(name, card, wanted.seed)
+                try:
+                    mask = make_mask(name, pictures.Fit(size=card.shape[1:]), seed=wanted.seed)
+                except ValueError as error:  # it hides nothing, if the image is tiny
+                    raise bad(str(error)) from error
         hole = sampling.Hole(Path(given.name).name[-80:] or "image", original, name, mask)
         return self._submit(sampling.image_job(self.models, wanted, self.limits, hole))
 
@@ -121,11 +125,7 @@ class Api:
         return cards[name]
 
     def _submit(self, job: Job) -> Response:
-        try:
-            position = self.worker.submit(job)
-        except QueueFullError as error:
-            raise HTTPException(503, str(error), {"Retry-After": str(error.seconds)}) from None
-        return JSONResponse({"job": job.id, "position": position}, 202)
+        return JSONResponse({"job": job.id, "position": self.worker.submit(job)}, 202)
 
     # ---------------------------------------------------------------- jobs and their results
 
@@ -145,7 +145,7 @@ class Api:
     def frame(self, request: Request) -> Response:
         frames = _images(self._job(request))
         pixels = frames[_number(request, len(frames))]
-        return Response(png(grid(pixels, columns=math.ceil(math.sqrt(len(pixels))), gap=0)), media_type="image/png")
+        return Response(png(grid(pixels, gap=0)), media_type="image/png")
 
     def image(self, request: Request) -> Response:
         pixels = _images(self._job(request))[-1]
@@ -167,7 +167,7 @@ class Api:
     # ---------------------------------------------------------------- training runs
 
     def runs(self, request: Request) -> Response:
-        runs = [_describe(monitor.summary, name, run) for name, run in monitor.runs_among(self.models.folders).items()]
+        runs = [_describe(monitor.summary, name, run) for name, run in self.models.runs.items()]
         waiting = [{"name": name, "step": 0, "steps": 0, "state": "waiting"} for name in self.models.waiting]
         return JSONResponse({"runs": [*runs, *waiting]})
 
@@ -183,7 +183,7 @@ class Api:
         return Response(files[request.path_params["step"]].read_bytes(), media_type="image/png")
 
     def _run(self, request: Request) -> Path:
-        runs = monitor.runs_among(self.models.folders)
+        runs = self.models.runs
         if request.path_params["name"] not in runs:
             raise HTTPException(404, f"there is no such run (choose from {', '.join(runs) or 'none'})")
         return runs[request.path_params["name"]]
@@ -232,14 +232,69 @@ def _number(request: Request, count: int) -> int:
     return int(text)
 
 
-def _named_mask(name: str, card: Card, seed: int) -> Tensor:
-    try:
-        return make_mask(name, pictures.Fit(size=card.shape[1:]), seed=seed)
-    except ValueError as error:  # it hides nothing, if the image is tiny
-        raise bad(str(error)) from error
-
-
 def _example(name: str) -> Upload:
     if name not in EXAMPLES:
         raise HTTPException(404, f"there is no such example (choose from {', '.join(sorted(EXAMPLES))})")
     return Upload(f"{name}.png", EXAMPLES[name].read_bytes())
+
+
+class Events(StreamingResponse):
+    """A stream of a job's events. When its last listener disconnects before the end, the job is cancelled, unless
+    someone connects again within the grace period."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, worker: Worker, job: Job, *, grace: float) -> None:
+        super().__init__(stream(worker, job))
+        self._worker, self._job, self._grace = worker, job, grace
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        job = self._job
+        job.listeners += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            job.listeners -= 1
+            job.last_left_at = time.monotonic()
+            if not job.ended and not job.listeners:
+                asyncio.get_running_loop().call_later(self._grace, self._cancel_if_alone, job.last_left_at)
+
+    def _cancel_if_alone(self, since: float) -> None:
+        """Cancel the job if nobody has connected since that time."""
+        if not self._job.listeners and self._job.last_left_at == since:
+            self._worker.cancel(self._job)
+
+
+async def stream(worker: Worker, job: Job) -> AsyncIterator[bytes]:
+    """Server-Sent Events until the job ends: its status whenever it changes, and each frame once."""
+    sent, before, last_sent_at = 0, None, time.monotonic()
+    yield b"retry: 1000\n\n"
+    while True:
+        status = worker.status(job)  # asked before the frames: if it has ended, all frames are there to be sent
+        for number, update in enumerate(job.frames[sent:], sent):
+            yield _event("frame", _frame(job, number, update))
+            sent = number + 1
+        if (now := (status["state"], status["position"], status["step"])) != before:
+            yield _event("status", status)
+            before, last_sent_at = now, time.monotonic()
+        if status["state"] in ENDED:
+            return
+        if time.monotonic() - last_sent_at > HEARTBEAT:
+            yield b": waiting\n\n"
+            last_sent_at = time.monotonic()
+        await asyncio.sleep(POLL)
+
+
+def _event(name: str, values: dict[str, Any]) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(values)}\n\n".encode()
+
+
+def _frame(job: Job, number: int, update: Update) -> dict[str, Any]:
+    """A frame for JSON: the points themselves, or the address of its images."""
+    assert update.frame is not None
+    values = {"frame": number, "step": update.step, "total": job.total, "sigma": update.sigma, "level": update.level}
+    if job.kind == "playground":
+        points = update.frame.astype(float).round(3).tolist()
+        both = job.settings["method"] == "both"
+        return {**values, "points": dict(zip(playground.BOTH, points, strict=True)) if both else points}
+    return {**values, "image": f"/api/jobs/{job.id}/frames/{number}.png"}

@@ -7,12 +7,12 @@ import math
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from scorefield.samplers import State
@@ -36,9 +36,6 @@ class Update(NamedTuple):
     """The result of this step, if it is one to keep: images as bytes (N, H, W, C), or points (N, 2)."""
 
 
-NO_STEP = Update()
-
-
 def updates_from(
     states: Iterable[State], keep: Container[int], to_frame: Callable[[Tensor], np.ndarray]
 ) -> Iterator[Update]:
@@ -49,14 +46,6 @@ def updates_from(
         if sigma > 0:
             sigmas.add(sigma)
         yield Update(state.step, sigma, len(sigmas), to_frame(state.x) if state.step in keep else None)
-
-
-class QueueFullError(Exception):
-    """The queue is full; `seconds` says when to try again."""
-
-    def __init__(self, message: str, seconds: int) -> None:
-        super().__init__(message)
-        self.seconds = seconds
 
 
 @dataclass(eq=False)
@@ -78,7 +67,7 @@ class Job:
     state: JobState = "queued"
     error: str | None = None
     frames: list[Update] = field(default_factory=list)
-    last: Update = NO_STEP
+    last: Update = field(default_factory=Update)
     started_at: float | None = None
     first_step_at: float | None = None
     """When the first step was done. The time before it, when a model is loaded, says nothing about the speed."""
@@ -94,7 +83,7 @@ class Job:
     @property
     def size(self) -> int:
         """The size of its frames in bytes."""
-        return sum(each.frame.nbytes for each in list(self.frames) if each.frame is not None)
+        return sum(update.frame.nbytes for update in self.frames if update.frame is not None)
 
     def record(self, update: Update) -> None:
         if self.first_step_at is None and update.step:
@@ -104,8 +93,9 @@ class Job:
         self.last = update._replace(frame=None)
 
     def end(self, state: JobState, error: str | None = None) -> None:
-        self.error, self.state = error, state
-        self.ended_at = time.monotonic()
+        """End the job, unless it has ended already."""
+        if not self.ended:
+            self.state, self.error, self.ended_at = state, error, time.monotonic()
 
     def seconds_left(self) -> float | None:
         """An estimate from the speed so far; None if there is none yet."""
@@ -144,9 +134,8 @@ class Worker:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._jobs: dict[str, Job] = {}
-        self._waiting: deque[Job] = deque()
-        self._running: Job | None = None
+        self._jobs: dict[str, Job] = {}  # in the order in which they were submitted
+        self._running: Job | None = None  # until its last step ends, even if it was cancelled
         self._closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run_jobs, name="worker", daemon=True)
@@ -158,12 +147,11 @@ class Worker:
         """Append a job to the queue. Returns the number of jobs before it."""
         with self._changed:
             if self._closed:
-                raise QueueFullError("the server is shutting down (start it again: scorefield serve)", 30)
-            if len(self._waiting) >= self._limits.queue:
-                message = f"{len(self._waiting)} jobs are waiting already (try again later)"
-                raise QueueFullError(message, self._retry_after())
+                raise _refused("the server is shutting down (start it again: scorefield serve)", 30)
+            if (waiting := len(self._waiting())) >= self._limits.queue:
+                left = self._running.seconds_left() if self._running else None
+                raise _refused(f"{waiting} jobs are waiting already (try again later)", left or 1)
             self._jobs[job.id] = job
-            self._waiting.append(job)
             self._delete_old()
             self._changed.notify_all()
             return self._position(job)
@@ -182,19 +170,14 @@ class Worker:
     def cancel(self, job: Job) -> None:
         """Cancel a job: a waiting one never starts, a running one ends after its current step."""
         with self._changed:
-            if job in self._waiting:
-                self._waiting.remove(job)
-            if not job.ended:
-                job.end("cancelled")
+            job.end("cancelled")
 
     def stop(self) -> None:
         """Cancel all jobs and accept no more."""
         with self._changed:
             self._closed = True
             for job in self._jobs.values():
-                if not job.ended:
-                    job.end("cancelled")
-            self._waiting.clear()
+                job.end("cancelled")
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -210,11 +193,11 @@ class Worker:
     def _next(self) -> Job | None:
         with self._changed:
             self._running = None
-            while not self._changed.wait_for(lambda: self._closed or self._waiting, timeout=self._limits.idle_seconds):
+            while not self._changed.wait_for(lambda: self._closed or self._waiting(), self._limits.idle_seconds):
                 self._delete_old()
             if self._closed:
                 return None
-            job = self._running = self._waiting.popleft()
+            job = self._running = self._waiting()[0]
             job.state, job.started_at = "running", time.monotonic()
             return job
 
@@ -232,16 +215,13 @@ class Worker:
             if not isinstance(caught, (ValueError, ArithmeticError, OSError)):
                 log.exception("a job failed")
         with self._changed:
-            if not job.ended:
-                job.end("failed" if error else "done", error)
+            job.end("failed" if error else "done", error)
+
+    def _waiting(self) -> list[Job]:
+        return [job for job in self._jobs.values() if job.state == "queued"]
 
     def _position(self, job: Job) -> int:
-        return self._waiting.index(job) + (self._running is not None) if job in self._waiting else 0
-
-    def _retry_after(self) -> int:
-        """Seconds until there may be room in the queue."""
-        left = self._running.seconds_left() if self._running else None
-        return max(1, min(30, math.ceil(left or 1)))
+        return self._waiting().index(job) + (self._running is not None) if job.state == "queued" else 0
 
     def _delete_old(self) -> None:
         """Delete the oldest finished jobs that are too old, too many or too large."""
@@ -252,3 +232,8 @@ class Worker:
             old = now - (job.ended_at or now) > self._limits.job_seconds
             if old or number >= self._limits.jobs or (number and size > self._limits.job_bytes):
                 del self._jobs[job.id]
+
+
+def _refused(message: str, seconds: float) -> HTTPException:
+    """The error for a job that is not accepted; the client may try again after that time."""
+    return HTTPException(503, message, {"Retry-After": str(max(1, min(30, math.ceil(seconds))))})

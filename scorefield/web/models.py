@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +88,7 @@ class Models:
 
     def __init__(self, given: Sequence[str] = (), *, device: str = "auto") -> None:
         self._device, self._places = device, _find_places(given)
-        self._loaded: dict[str, tuple[Path, Model]] = {}
+        self._loaded: dict[str, tuple[Card, Model]] = {}
         for place in self._places.values():  # a name that is no model is an error before the server starts
             if place.path.is_file():
                 _read_header(place.path)
@@ -100,9 +101,9 @@ class Models:
         return [name for name, place in self._places.items() if not _has_begun(place.path)]
 
     @property
-    def folders(self) -> dict[str, Path]:
-        """Those that are folders."""
-        return {name: place.path for name, place in self._places.items() if place.path.is_dir()}
+    def runs(self) -> dict[str, Path]:
+        """The folders of training runs, by name."""
+        return {name: place.path for name, place in self._places.items() if (place.path / "recipe.json").is_file()}
 
     def cards(self) -> dict[str, Card]:
         """All models by name. Runs without a checkpoint are left out, and damaged files."""
@@ -115,9 +116,9 @@ class Models:
         return cards
 
     def load(self, card: Card) -> Model:
-        """The model, which stays loaded until a run has a newer checkpoint."""
-        if card.name not in self._loaded or self._loaded[card.name][0] != card.file:
-            self._loaded[card.name] = card.file, load(card.file, device=pick_device(self._device))
+        """The model, which stays loaded until its file says something else, or a run has a newer checkpoint."""
+        if card.name not in self._loaded or self._loaded[card.name][0] != card:
+            self._loaded[card.name] = card, load(card.file, device=pick_device(self._device))
         return self._loaded[card.name][1]
 
 
@@ -128,19 +129,16 @@ def _find_places(given: Sequence[str]) -> dict[str, Place]:
     """
     files = sorted(pretrained_models().items(), key=lambda item: item[1].stat().st_size)
     pretrained = {name: Place(name, path, True) for name, path in files}
+    names = {path: name for name, path in files}
     places: dict[str, Place] = {}
-    for each in dict.fromkeys(given):
+    for each in given:
         path = Path(each) if _may_begin(Path(each)) else find(each)
-        if (known := next((name for name, place in pretrained.items() if place.path == path), None)) is not None:
-            places[known] = pretrained[known]
-        if path in [place.path for place in places.values()]:
-            continue
-        name = stem = path.resolve().name.removesuffix(".safetensors") or "model"
-        number = 1
-        while name in places or name in pretrained:
-            number += 1
-            name = f"{stem}-{number}"
-        places[name] = Place(each, path, False)
+        if path not in names:
+            stem = path.resolve().name.removesuffix(".safetensors") or "model"
+            candidates = (f"{stem}-{number}" if number > 1 else stem for number in count(1))
+            names[path] = next(name for name in candidates if name not in names.values())
+        name = names[path]
+        places.setdefault(name, pretrained.get(name) or Place(each, path, False))
     return {**places, **pretrained}
 
 
@@ -161,7 +159,7 @@ def _read_header(file: Path) -> tuple[Header, int]:
             metadata = opened.metadata() or {}
             sizes = {name: math.prod(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
         header = parse_header(metadata, file)
+        kind = min(name.partition("/")[0] for name in sizes)  # raw or ema; a file may hold both
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise BrokenCheckpointError(f"{file} is damaged or no scorefield model ({error})") from error
-    kind = min(name.partition("/")[0] for name in sizes)  # one of raw and ema
     return header, sum(size for name, size in sizes.items() if name.startswith(f"{kind}/") and name != f"{kind}/sigmas")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,6 @@ from scorefield.training.history import last_step, read_log
 
 ROWS = 300
 """The most rows of a log that are sent."""
-
-
-def runs_among(folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Those of the folders that are training runs."""
-    return {name: folder for name, folder in folders.items() if (folder / "recipe.json").is_file()}
 
 
 def summary(name: str, run: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -87,21 +86,17 @@ def playground_job(fields: Fields, limits: Limits) -> Job:
     except ValueError as error:
         raise bad(str(error)) from error
     chosen = [samplers[each] for each in (BOTH if method == "both" else [method])]
-    total = chosen[0].updates
-    run = partial(_updates, settings, chosen, kept_steps(total, limits.frames))
+    total, score = chosen[0].updates, GaussianMixture(settings["means"], 0.0, settings["weights"]).score
+    keep = kept_steps(total, limits.frames)
+
+    def walk(sampler: AnnealedLangevin) -> Iterator[State]:
+        noise = SampleNoise(sample_seeds(settings["seed"], range(settings["n"])))
+        return sampler(score, EXTENT * (2 * noise.rand((2,)) - 1), randn_like=noise.randn_like)
+
+    def run() -> Iterator[Update]:
+        return updates_from(map(_side_by_side, zip(*map(walk, chosen), strict=True)), keep, Tensor.numpy)
+
     return Job("playground", run, total, settings, warning=chosen[0].warning)
-
-
-def _updates(settings: dict[str, Any], samplers: list[AnnealedLangevin], keep: set[int]) -> Iterator[Update]:
-    walks = [_walk(settings, sampler) for sampler in samplers]
-    return updates_from(map(_side_by_side, zip(*walks, strict=True)), keep, Tensor.numpy)
-
-
-def _walk(settings: dict[str, Any], sampler: AnnealedLangevin) -> Iterator[State]:
-    noise = SampleNoise(sample_seeds(settings["seed"], range(settings["n"])))
-    start = EXTENT * (2 * noise.rand((2,)) - 1)
-    score = GaussianMixture(settings["means"], 0.0, settings["weights"]).score
-    return sampler(score, start, randn_like=noise.randn_like)
 
 
 def _side_by_side(states: tuple[State, ...]) -> State:

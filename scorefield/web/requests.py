@@ -1,22 +1,31 @@
-"""A request's body: JSON and form fields, each checked for its type and its bounds."""
+"""A request's body: JSON, form fields and images, each checked for its type and its bounds."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+import numpy as np
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
+from torch import Tensor, from_numpy
 
+from scorefield.data import pictures
 from scorefield.web.limits import Limits
+from scorefield.web.models import Card
+
+if TYPE_CHECKING:  # Pillow is imported where it is used
+    from PIL import Image
 
 PATIENCE = 10
 """An upload is read, and thrown away, up to this multiple of the limit before it is cut off: a client that is still
 sending would not see the answer."""
+KINDS = "a PNG, JPEG, WebP, BMP or GIF"
 
 
 def bad(message: str) -> HTTPException:
@@ -76,8 +85,8 @@ async def read_form(request: Request, limits: Limits) -> tuple[dict[str, str], d
 
     try:
         form = await MultiPartParser(request.headers, stream(), max_files=4, max_fields=20).parse()
-    except MultiPartException as error:
-        raise malformed(f"the form cannot be read: {error.message}") from error
+    except (MultiPartException, ValueError) as error:  # older versions of starlette pass the parser's errors on
+        raise malformed(f"the form cannot be read: {error}") from error
     texts: dict[str, str] = {}
     files: dict[str, Upload] = {}
     try:
@@ -94,7 +103,10 @@ async def read_form(request: Request, limits: Limits) -> tuple[dict[str, str], d
 
 
 class Fields:
-    """A request's values, each checked when it is read. A value that is null, or empty, counts as not given."""
+    """A request's values, each checked when it is read. A value that is null, or empty, counts as not given.
+
+    In a form every value is text: numbers and flags are read as JSON.
+    """
 
     def __init__(self, values: Mapping[str, Any], known: Sequence[str], *, form: bool = False) -> None:
         if unknown := sorted(values.keys() - set(known)):
@@ -115,7 +127,7 @@ class Fields:
         return value
 
     def whole(self, name: str, default: int, *, least: int | None = None, most: int) -> int:
-        value = self._value(name, default)
+        value = self._parsed(name, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise malformed(f"{name} must be a whole number; got {_shown(value)}")
         if value > most or (least is not None and value < least):
@@ -124,25 +136,22 @@ class Fields:
         return value
 
     def number(self, name: str, default: float, *, above: float = -math.inf, most: float = math.inf) -> float:
-        return in_bounds(name, self._value(name, default), above=above, most=most)
-
-    def flag(self, name: str, *, default: bool = False) -> bool:
-        value = self._value(name, default)
-        if self._form and value in (0, 1):
-            return bool(value)
-        if not isinstance(value, bool):
-            raise malformed(f"{name} must be true or false; got {_shown(value)}")
-        return value
+        return in_bounds(name, self._parsed(name, default), above=above, most=most)
 
     def optional(self, name: str, kind: type, *, most: int) -> bool | int | float | str | None:
         """A value of that type, or None if it was not given. `most` is the largest whole number."""
         if name not in self._values:
             return None
-        if kind is bool:
-            return self.flag(name)
+        if kind is str:
+            return self.text(name)
         if kind is int:
             return self.whole(name, 0, most=most)
-        return self.text(name) if kind is str else self.number(name, 0.0)
+        if kind is not bool:
+            return self.number(name, 0.0)
+        value = self._parsed(name, None)
+        if not isinstance(value, bool) and not (self._form and value in (0, 1)):
+            raise malformed(f"{name} must be true or false; got {_shown(value)}")
+        return bool(value)
 
     def rows(self, name: str, default: list[Any], *, most: int) -> list[Any]:
         """A list of 1 to `most` entries, which the caller checks."""
@@ -153,28 +162,26 @@ class Fields:
             raise bad(f"{name} must have 1 to {most} entries; got {len(value)}")
         return value
 
-    def _value(self, name: str, default: object) -> object:
-        """The value as it is, or from a form, where every value is text, as JSON if it can be read so."""
+    def _parsed(self, name: str, default: object) -> object:
         value = self._values.get(name, default)
-        if self._form and isinstance(value, str):
-            try:
-                value = json.loads(value)
-            except (ValueError, RecursionError):
-                return value
-        return value
+        try:
+            return json.loads(value) if self._form and isinstance(value, str) else value
+        except (ValueError, RecursionError):
+            return value
 
 
 def in_bounds(name: str, value: object, *, above: float = -math.inf, most: float = math.inf) -> float:
     """A finite number in (above, most]."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise malformed(f"{name} must be a number; got {_shown(value)}")
-    if not (abs(value) < math.inf and above < value <= most):
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (abs(number) < math.inf and above < number <= most):
         bounds = [f"above {above:g}"] * (above > -math.inf) + [f"at most {most:g}"] * (most < math.inf)
         raise bad(f"{name} must be finite{''.join(f', {each}' for each in bounds)}; got {_shown(value)}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise bad(f"{name} must be finite; got a number of too many digits") from None
+    return number
 
 
 def _shown(value: object) -> str:
@@ -186,3 +193,51 @@ def _shown(value: object) -> str:
         return "a number of too many digits"
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def _open_image(upload: Upload, limits: Limits) -> Image.Image:
+    """The image in a file, grey or RGB, rotated as its EXIF orientation says.
+
+    The size is read from the file's header: a small file that would fill the memory is refused before it is decoded.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    def check_size(found: tuple[int, int]) -> None:
+        width, height = found
+        if max(found) > limits.side or width * height > limits.pixels:
+            raise too_large(f"{width:,} × {height:,}")
+
+    def too_large(what: str) -> HTTPException:
+        most = f"at most {limits.pixels:,} pixels, and {limits.side:,} along a side"
+        return HTTPException(413, f"the image is too large: {what} has too many pixels ({most}: make it smaller)")
+
+    try:
+        return pictures.decode(io.BytesIO(upload.content), check_size=check_size)
+    except HTTPException:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise too_large("it") from None
+    except UnidentifiedImageError:
+        raise HTTPException(415, f"the file is no image that can be read (send {KINDS})") from None
+    except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
+        message = f"the image is damaged or cut short: {type(error).__name__}: {error} (save it again as {KINDS})"
+        raise HTTPException(415, message) from error
+
+
+def fit_upload(upload: Upload, card: Card, limits: Limits) -> np.ndarray:
+    """The image as the model sees it, (H, W, C)."""
+    picture = _open_image(upload, limits).convert("L" if card.shape[0] == 1 else "RGB")
+    fit = pictures.fit_to_model(card.shape, card.header.recipe.crop, picture.size)
+    return pictures.crop_and_resize(picture, upload.name, fit)
+
+
+def read_mask(upload: Upload, card: Card, limits: Limits) -> Tensor:
+    """The mask (H, W) in a file of the model's size: white is known, black is hidden."""
+    picture, (_, height, width) = _open_image(upload, limits), card.shape
+    if picture.size != (width, height):
+        found = f"{picture.width} × {picture.height}"
+        raise bad(f"the mask is {found}, but must have the model's size, {width} × {height}")
+    known = np.asarray(picture.convert("L")) > 127
+    if known.all():
+        raise bad("the mask hides nothing (paint black what the model shall fill in)")
+    return from_numpy(known)

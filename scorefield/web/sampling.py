@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -21,8 +19,7 @@ from scorefield.web.models import Card, Models
 from scorefield.web.requests import Fields, bad
 
 
-@dataclass(frozen=True)
-class SampleRequest:
+class SampleRequest(NamedTuple):
     """The samples that a request asks for."""
 
     card: Card
@@ -30,23 +27,6 @@ class SampleRequest:
     seed: int
     sampler: Any
     """Settings of a sampler, one of the classes in `SAMPLERS`."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The request for JSON: the sampler as `to_dict` gives it, and its settings as the request names them."""
-        chosen = {name: getattr(self.sampler, name) for name in options(type(self.sampler))}
-        return {"model": self.card.name, "n": self.n, "seed": self.seed, **chosen, "sampler": to_dict(self.sampler)}
-
-    @property
-    def flags(self) -> list[str]:
-        """The request as options of the command line."""
-        default: Any = self.card.header.sampler
-        words = ["-n", str(self.n), "--seed", str(self.seed)]
-        words += ["--sampler", self.sampler.name] if self.sampler.name != default.name else []
-        for name in options(type(self.sampler)):
-            value, flag = getattr(self.sampler, name), f"--{name.replace('_', '-')}"
-            words += ([flag] if value else []) if isinstance(value, bool) else [flag, str(value)]
-        return words
 
 
 class Hole(NamedTuple):
@@ -88,31 +68,38 @@ def read_request(fields: Fields, card: Card, *, n: int, most: int, limits: Limit
 
 def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole | None = None) -> Job:
     """A job that draws samples, or completions of an image with a hole."""
-    kind: Literal["sample", "inpaint"] = "sample"
-    known, settings, words = None, request.settings, [request.card.place.given]
+    card, n, seed, sampler = request
+    chosen = {name: getattr(sampler, name) for name in options(type(sampler))}
+    settings = {"model": card.name, "n": n, "seed": seed, **chosen, "sampler": to_dict(sampler)}
+    command = ["scorefield", "sample" if hole is None else "inpaint", card.place.given]
     if hole is not None:
-        kind, known = "inpaint", (hole.image, hole.mask.numpy())
         settings |= {"image": hole.image_name, "mask": hole.mask_name}
-        words += ["--image", hole.image_name, "--mask", hole.mask_name]
-    words += [*request.flags, "--out", "samples.png" if hole is None else "inpainted.png"]
+        command += ["--image", hole.image_name, "--mask", hole.mask_name]
+    command += ["-n", str(n), "--seed", str(seed)]
+    if type(sampler) is not type(card.header.sampler):
+        command += ["--sampler", sampler.name]
+    for name, value in chosen.items():
+        flag = f"--{name.replace('_', '-')}"
+        command += ([flag] if value else []) if isinstance(value, bool) else [flag, str(value)]
+    command += ["--out", "samples.png" if hole is None else "inpainted.png"]
+    keep = kept_steps(sampler.updates, frame_count(request, limits))
+
+    def run() -> Iterator[Update]:
+        known = None if hole is None else (to_float(hole.image[None])[0], hole.mask)
+        states = models.load(card).states(range(n), seed=seed, sampler=sampler, known=known)
+        return updates_from(states, keep, to_bytes)
+
     return Job(
-        kind,
-        partial(_updates, models, request, hole, kept_steps(request.sampler.updates, frame_count(request, limits))),
-        request.sampler.updates,
+        "sample" if hole is None else "inpaint",
+        run,
+        sampler.updates,
         settings,
-        shlex.join(["scorefield", kind, *words]),
-        known,
-        getattr(request.sampler, "warning", None),
+        shlex.join(command),
+        None if hole is None else (hole.image, hole.mask.numpy()),
+        getattr(sampler, "warning", None),
     )
 
 
 def frame_count(request: SampleRequest, limits: Limits) -> int:
     """How many frames to keep: fewer of large images, but always the first and the last."""
     return max(2, min(limits.frames, limits.job_bytes // 2 // (request.n * math.prod(request.card.shape))))
-
-
-def _updates(models: Models, request: SampleRequest, hole: Hole | None, keep: set[int]) -> Iterator[Update]:
-    known = None if hole is None else (to_float(hole.image[None])[0], hole.mask)
-    model = models.load(request.card)
-    states = model.states(range(request.n), seed=request.seed, sampler=request.sampler, known=known)
-    yield from updates_from(states, keep, to_bytes)

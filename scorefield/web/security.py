@@ -56,16 +56,12 @@ class Guard:
         self._cookie = f"token-{port}"  # all ports of a host share their cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request, path = Request(scope), scope["path"]
+        request, path = Request(scope), scope["path"]  # an error for anything but HTTP, which uvicorn does not send
         caching = "no-store" if path == "/api" or path.startswith("/api/") else "no-cache"
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update({**HEADERS, "Cache-Control": caching})
+                MutableHeaders(scope=message).update({**HEADERS, "Cache-Control": caching})
             await send(message)
 
         answer = self._refusal(request) or self._admission(request) or self._app

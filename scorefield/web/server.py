@@ -1,4 +1,4 @@
-"""The web application, and the server that runs it until it is stopped."""
+"""The web server: the page, the API and the worker."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import html
 import mimetypes
 import signal
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
@@ -34,40 +31,6 @@ EXAMPLE_HOST = "localhost:7860"
 mimetypes.add_type("text/javascript", ".js")  # some systems call it plain text, which browsers do not run
 
 
-class Application(NamedTuple):
-    """The web application, its worker and its models."""
-
-    app: Guard
-    worker: Worker
-    models: Models
-
-
-def make_application(
-    given: Sequence[str] = (),
-    *,
-    host: str = "127.0.0.1",
-    port: int = 7860,
-    token: str | None = None,
-    device: str = "auto",
-    limits: Limits | None = None,
-) -> Application:
-    """The page and its API, for the pretrained models and those given."""
-    limits = limits or Limits()
-    models, worker = Models(given, device=device), Worker(limits)
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        worker.start()
-        yield
-        await run_in_threadpool(worker.close)
-
-    pages = [Route("/", _index), Route("/api", _description), Mount("/static", StaticFiles(directory=PAGE))]
-    routes = [*pages, *Api(models, worker, limits).routes()]
-    app = Starlette(routes=routes, exception_handlers=HANDLERS, lifespan=lifespan)
-    app.router.redirect_slashes = False
-    return Application(Guard(app, hosts=allowed_hosts(host, port), token=token, port=port), worker, models)
-
-
 def _index(request: Request) -> Response:
     return FileResponse(PAGE / "index.html")
 
@@ -78,33 +41,19 @@ def _description(request: Request) -> Response:
     return HTMLResponse(text.replace(EXAMPLE_HOST, html.escape(request.headers.get("host", EXAMPLE_HOST))))
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = error.detail
-    if message == HTTPStatus(error.status_code).phrase:  # the router's default message
-        allowed = (error.headers or {}).get("Allow")
-        message = f"use {allowed} at this address" if allowed else "there is nothing at this address (see /api)"
-    return JSONResponse({"error": message}, error.status_code, error.headers)
-
-
-async def _file_gone(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": "a file of the server is missing (was it moved?)"}, 404)
-
-
-async def _server_error(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": f"the server failed: {type(error).__name__} (see its terminal)"}, 500)
-
-
-async def _disconnected(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": "the request is incomplete"}, 400)  # nobody reads it
-
-
-HANDLERS = {
-    HTTPException: _http_error,
-    ClientDisconnect: _disconnected,
-    FileNotFoundError: _file_gone,
-    Exception: _server_error,
-}
+async def _answer_error(request: Request, error: Exception) -> Response:
+    status, headers = 500, None
+    message = f"the server failed: {type(error).__name__} (see its terminal)"
+    if isinstance(error, HTTPException):
+        status, headers, message = error.status_code, error.headers, error.detail
+        if message == HTTPStatus(status).phrase:  # the router's default message
+            allowed = (headers or {}).get("Allow")
+            message = f"use {allowed} at this address" if allowed else "there is nothing at this address (see /api)"
+    elif isinstance(error, FileNotFoundError):
+        status, message = 404, "a file of the server is missing (was it moved?)"
+    elif isinstance(error, ClientDisconnect):
+        status, message = 400, "the request is incomplete"  # nobody reads it
+    return JSONResponse({"error": message}, status, headers)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -122,13 +71,34 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """Runs until Ctrl-C or SIGTERM. Then its jobs end first: their listeners would keep it from ending."""
+    """The page and its API, for the pretrained models and those given.
 
-    def __init__(self, application: Application) -> None:
+    It runs until Ctrl-C or SIGTERM. Then its jobs end first: their listeners would keep it from ending.
+    """
+
+    def __init__(
+        self,
+        given: Sequence[str] = (),
+        *,
+        host: str = "127.0.0.1",
+        port: int = 7860,
+        token: str | None = None,
+        device: str = "auto",
+        limits: Limits | None = None,
+    ) -> None:
+        limits = limits or Limits()
+        self.models, self.worker = Models(given, device=device), Worker(limits)
+        pages = [Route("/", _index), Route("/api", _description), Mount("/static", StaticFiles(directory=PAGE))]
+        errors = (HTTPException, ClientDisconnect, FileNotFoundError, Exception)
+        app = Starlette(
+            routes=[*pages, *Api(self.models, self.worker, limits).routes()],
+            exception_handlers=dict.fromkeys(errors, _answer_error),
+        )
+        app.router.redirect_slashes = False
         super().__init__(
             uvicorn.Config(
-                application.app,
-                lifespan="on",
+                Guard(app, hosts=allowed_hosts(host, port), token=token, port=port),
+                lifespan="off",
                 ws="none",
                 log_level="warning",
                 access_log=False,  # it would print the token
@@ -136,17 +106,20 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=3,
             )
         )
-        self._worker = application.worker
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        self.worker.start()
+        try:
+            super().run(sockets)
+        finally:
+            self.worker.close()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._worker.stop()
+        self.worker.stop()
         await super().shutdown(sockets)
 
     def run_until_stopped(self, listening: socket.socket) -> None:
         """Run in the main thread. A signal to stop is not an error."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.handle_exit)  # uvicorn raises it again at its end
-        try:
-            self.run(sockets=[listening])
-        finally:
-            self._worker.close()
+        self.run([listening])

@@ -14,10 +14,15 @@ from small_evaluation import small as small
 
 from scorefield import data
 from scorefield.data.images import Pixels
-from scorefield.evaluation import features, reference
-from scorefield.evaluation.features import measure, random_places
+from scorefield.evaluation import features
+from scorefield.evaluation.features import (
+    is_statistics_file,
+    make_reference,
+    measure,
+    random_places,
+    read_statistics,
+)
 from scorefield.evaluation.numbers import compare
-from scorefield.evaluation.reference import is_statistics_file, make_reference, read_statistics
 from scorefield.evaluation.sources import choose_images, may_be_shown
 from scorefield.metrics import ClassScore, Statistics, frechet_distance, kernel_distance, precision_recall
 
@@ -144,29 +149,30 @@ def test_statistics_files(form: str, small: Small, tmp_path: Path) -> None:
     assert not is_statistics_file(str(tmp_path / "images.npz"))
 
 
+@pytest.mark.parametrize(("pieces", "batches"), [(3, 6), (5, 9)], ids=["in the middle", "after the last piece"])
 @pytest.mark.filterwarnings("ignore:Inception's features of 230 images take hours")
 def test_a_slow_reference_goes_on_where_it_stopped(
-    tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
+    pieces: int, batches: int, tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "KEPT", 100)
     images = data.Images(dots(230, 3, (8, 8, 1)), "dots", "a" * 64)
     whole = make_reference(images, small, ALONE)
     (file,) = (tmp_path / "store" / "cache").glob("features-*")
     file.unlink()
-    monkeypatch.setattr(reference, "MANY", 200)
-    monkeypatch.setattr(reference, "PIECE", 50)
+    monkeypatch.setattr(features, "MANY", 200)
+    monkeypatch.setattr(features, "PIECE", 50)
     calls = small.calls
 
     def interrupted(items: Any, what: str, total: int) -> Any:  # noqa: ANN401
         assert total == 5
-        yield from list(items)[:3]
+        yield from list(items)[:pieces]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         make_reference(images, small, ALONE, track=interrupted)
-    assert small.calls - calls == 6  # three pieces of two batches
+    assert small.calls - calls == batches  # a piece is two batches, and the last one a single batch
     found = make_reference(images, small, ALONE)
-    assert small.calls - calls == 10 - 1  # the last piece is one batch
+    assert small.calls - calls == 10 - 1
     assert found.n == whole.n == 230
     torch.testing.assert_close(found.moments.mean, whole.moments.mean)
     torch.testing.assert_close(found.moments.covariance, whole.moments.covariance)

@@ -17,11 +17,10 @@ from small_reports import run as run
 from small_reports import small as small
 from small_reports import store as store
 
-from scorefield import distributed, load
+from scorefield import distributed
 from scorefield.cli import main
 from scorefield.evaluation import records
 from scorefield.evaluation.completions import MASKS
-from scorefield.evaluation.report import describe_model
 from scorefield.images import save_png
 from scorefield.models import pretrained
 from scorefield.models.build import build_network
@@ -30,8 +29,7 @@ from scorefield.models.model import save_model
 from scorefield.models.recipes import Recipe
 from scorefield.paper import image_figures
 from scorefield.paper.exhibits import HIDDEN
-from scorefield.paper.image_figures import KINDS
-from scorefield.paper.sheets import ABOVE, GAP, side_by_side, table_1, titles_of
+from scorefield.paper.image_figures import ABOVE, GAP, KINDS, side_by_side, table_1, title
 
 
 @pytest.fixture(autouse=True)
@@ -89,10 +87,9 @@ def test_a_quick_sheet_is_no_wider_than_its_samples(run: Path, tmp_path: Path) -
 
 
 def test_titles() -> None:
-    record = describe_model(load("mnist-small"))
     names = {"mnist": "mnist", "mnist-small": "mnist", "cifar10": "cifar10", "run": "mine"}
-    ours = [(name, replace(record, recipe={"data": data})) for name, data in names.items()]
-    assert titles_of(ours) == ["MNIST", "MNIST (mnist-small)", "CIFAR-10", "run"]
+    titles = [title(name, data) for name, data in names.items()]
+    assert titles == ["MNIST", "MNIST (mnist-small)", "CIFAR-10", "run"]
 
 
 def test_the_table_has_the_papers_rows_and_ours() -> None:

@@ -24,7 +24,6 @@ from scorefield.cli import main
 from scorefield.evaluation.records import (
     Completion,
     Inpainting,
-    LogTable,
     Report,
     Robustness,
     RobustnessCell,
@@ -34,9 +33,9 @@ from scorefield.evaluation.records import (
 )
 from scorefield.models.recipes import RECIPES, Recipe
 from scorefield.paper import curves
-from scorefield.paper.commands import train_command
 from scorefield.paper.exhibits import DATA_SETS, HIDDEN, TABLE_1
-from scorefield.paper.results import load, page
+from scorefield.paper.results import load, page, train_command
+from scorefield.training.history import LogTable
 
 ROOT = Path(__file__).parents[2]
 
@@ -123,7 +122,8 @@ def test_every_number_is_in_its_cell(tmp_path: Path, mnist: dict[str, Report]) -
 def test_cifar10_stands_in_table_1_and_null_is_a_dash(tmp_path: Path) -> None:
     report = report_on("cifar10", seed=4)
     numbers = numbers_of(report)
-    plain = replace(numbers.plain, fid=math.nan, kid=None, precision=None, notes=("1 images are too few",))
+    nothing: dict[str, Any] = dict.fromkeys(("kid", "kid_standard_error", "precision", "recall", "kept_n"))
+    plain = replace(numbers.plain, fid=math.nan, notes=("1 images are too few",), **nothing)
     denoised = replace(numbers.denoised, inception_score=8.125, kid_standard_error=math.nan, notes=plain.notes)
     losses = (replace(numbers.loss_by_sigma[0], loss=math.nan), *numbers.loss_by_sigma[1:])
     report = replace(report, numbers=replace(numbers, plain=plain, denoised=denoised, loss=None, loss_by_sigma=losses))
@@ -132,7 +132,7 @@ def test_cifar10_stands_in_table_1_and_null_is_a_dash(tmp_path: Path) -> None:
     assert real is not None
     assert row(text, "FID")[1:] == ["25.32", "–", f"{raw.plain.fid:.2f} (n = 5,000)", f"{real.fid:.2f} (n = 5,000)"]
     assert row(text, "FID, denoised")[2] == f"{denoised.fid:.2f} (n = 5,000, too few)"
-    assert row(text, "KID")[2] == row(text, "precision")[2] == row(text, "1")[1] == "–"
+    assert row(text, "KID")[2] == row(text, "precision")[2] == row(text, "recall")[2] == row(text, "1")[1] == "–"
     assert row(text, "KID, denoised")[2] == f"{denoised.kid:.5f} ± – (n = 4,000 and 3,000)"
     assert row(text, "Inception score")[1:] == ["8.87 ± .12", "–", "–", "–"]
     ours = ["8.12 ± – (n = 5,000)", f"{denoised.fid:.2f} (n = 5,000, too few)", "200,000 iterations, 28 min 24 s"]

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +23,7 @@ from scorefield.objectives import denoising
 from scorefield.score import Score
 from scorefield.training import train
 from scorefield.training.folder import is_locked, locked
-from scorefield.training.run import batches, training_images
-from scorefield.training.stop import Stop
+from scorefield.training.run import Stop, batches, training_images
 from training.small_runs import ALONE, assert_same, final, rows
 from training.small_runs import recipe as recipe
 
@@ -85,7 +85,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_checkpoints(
         calls.append(1)
         return denoising(score, x, sigma, randn_like=randn_like) * (float("nan") if len(calls) == 4 else 1.0)
 
-    monkeypatch.setitem(run_module.OBJECTIVES, "denoising", breaks)  # type: ignore[arg-type]
+    monkeypatch.setitem(run_module.OBJECTIVES, "denoising", breaks)
     with pytest.raises(FloatingPointError, match=r"not finite at step 4; .*model-00000002.*--learning-rate"):
         train(recipe, tmp_path / "run", ALONE)
     assert load(tmp_path / "run").step == 2
@@ -108,7 +108,7 @@ def test_weights_that_are_not_finite_are_never_saved(
             score.end.bias.data.fill_(torch.inf)  # type: ignore[attr-defined]
         return loss
 
-    monkeypatch.setitem(run_module.OBJECTIVES, "denoising", breaks)  # type: ignore[arg-type]
+    monkeypatch.setitem(run_module.OBJECTIVES, "denoising", breaks)
     with pytest.raises(FloatingPointError, match=r"not finite after step 4.*model-00000002"):
         train(recipe, tmp_path / "run", ALONE)
     assert load(tmp_path / "run").step == 2
@@ -187,6 +187,12 @@ def test_a_run_told_to_stop_while_it_draws_leaves_that_to_the_next(
         assert (run / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
 
 
+def test_a_thread_can_train(recipe: Recipe, tmp_path: Path) -> None:
+    """Only the main thread can listen to signals."""
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(train, replace(recipe, steps=2, previews=0), tmp_path / "run", ALONE).result().is_file()
+
+
 def test_progress_of_drawing_is_shown(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,7 +216,7 @@ def test_an_update_without_a_finite_gradient_is_skipped_but_not_if_that_goes_on(
         loss = denoising(score, x, sigma, randn_like=randn_like)
         return loss + (loss - loss.detach()).abs().sqrt() if often or len(calls) == 4 else loss  # d√u/du = ∞ at 0
 
-    monkeypatch.setitem(run_module.OBJECTIVES, "denoising", breaks)  # type: ignore[arg-type]
+    monkeypatch.setitem(run_module.OBJECTIVES, "denoising", breaks)
     recipe = replace(recipe, checkpoint_every=1, steps=8)
     if often:
         with pytest.raises(FloatingPointError, match=r"not finite at step 7; .*model-00000006.*--learning-rate"):

@@ -24,7 +24,7 @@ from scorefield.models import pretrained
 from scorefield.models.build import build_network, build_schedule
 from scorefield.models.model import save_model
 from scorefield.models.recipes import Recipe
-from scorefield.training.losses import columns
+from scorefield.training.logs import columns
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install playwright)")
 pytest.importorskip("starlette", reason="needs the web extra (pip install 'scorefield[web]')")
@@ -32,7 +32,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 if CHROMIUM is None:
     pytest.skip("needs Chromium (apt-get install chromium)", allow_module_level=True)
 
-from scorefield.web.server import Server, listen, make_application  # noqa: E402
+from scorefield.web.server import Server, listen  # noqa: E402
 
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 ARGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -58,7 +58,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch, listen("127.0.0.1", 0) as listening:
         patch.setattr(pretrained, "FOLDERS", [folder / "pretrained"])
         port = listening.getsockname()[1]
-        server = Server(make_application([str(folder / RUN), str(large)], port=port, device="cpu"))
+        server = Server([str(folder / RUN), str(large)], port=port, device="cpu")
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         while not server.started:

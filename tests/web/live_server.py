@@ -28,7 +28,7 @@ from scorefield.samplers import annealed_langevin
 from scorefield.training import train
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
-from scorefield.web.server import Server, listen, make_application
+from scorefield.web.server import Server, listen
 
 RECIPE = Recipe(width=2, levels=2, step_size=1e-5, sample_steps=3, data="/home/somebody/dots")
 SHAPE = (1, 12, 10)
@@ -96,13 +96,18 @@ class Live:
         listening = listen("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
-        application = make_application(given, port=self.port, device="cpu", **options)
-        self.worker = application.worker
-        self.server = Server(application)
+        self.server = Server(given, port=self.port, device="cpu", **options)
+        self.worker = self.server.worker
         self._thread = threading.Thread(target=lambda: self.server.run(sockets=[listening]))
         self._thread.start()
         wait_for(lambda: self.server.started)
         self.client = client_of(self.address)
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
 
     def stop(self) -> None:
         self.client.close()
@@ -177,16 +182,16 @@ def low_limits(**changes: Any) -> Limits:  # noqa: ANN401
     return Limits(**{"grace_seconds": 0.3, **changes})
 
 
-@contextmanager
-def tiny_server(folder: Path) -> Iterator[Live]:
+@pytest.fixture(scope="module", name="live")
+def tiny_live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server with a tiny pretrained model, another model with three channels, and low limits on uploads."""
+    folder = tmp_path_factory.mktemp("models")
     tiny_model(folder / "pretrained" / "tiny.safetensors")
     coloured = tiny_model(folder / "coloured.safetensors", shape=(3, 8, 8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pretrained, "FOLDERS", [folder / "pretrained"])
-        live = Live(str(coloured), limits=low_limits(upload_bytes=200_000, json_bytes=5_000))
-        yield live
-        live.stop()
+        with Live(str(coloured), limits=low_limits(upload_bytes=200_000, json_bytes=5_000)) as live:
+            yield live
 
 
 def picture(size: tuple[int, int] = (40, 30), kind: str = "PNG", mode: str = "L", **options: Any) -> bytes:  # noqa: ANN401
@@ -224,11 +229,8 @@ def work_folder(place: Path) -> Iterator[Path]:
 def serving(folder: Path) -> Iterator[Live]:
     """A server for that run and that model."""
     limits = low_limits(queue=4, jobs=30)
-    server = Live(str(folder / "runs" / "my run"), str(folder / "my run.safetensors"), limits=limits)
-    try:
+    with Live(str(folder / "runs" / "my run"), str(folder / "my run.safetensors"), limits=limits) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")

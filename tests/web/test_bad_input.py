@@ -15,14 +15,8 @@ import pytest
 from PIL import Image
 
 from scorefield.web import requests
-from web.live_server import Live, inpaint, picture, tiny_server
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with tiny_server(tmp_path_factory.mktemp("models")) as server:
-        yield server
-
+from web.live_server import Live, inpaint, picture
+from web.live_server import tiny_live as tiny_live
 
 SAMPLE: list[tuple[dict[str, Any], int, str]] = [
     ({}, 422, "coloured, tiny"),

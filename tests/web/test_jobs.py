@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scorefield.web import events
+from scorefield.web import api
 from scorefield.web.jobs import Job
 from web.live_server import Live, client_of, events_in, low_limits, sample_states, wait_for
 from web.live_server import folder as folder
@@ -142,7 +142,7 @@ def test_a_head_request_for_events_does_not_count_as_a_listener(live: Live) -> N
 
 
 def test_a_silent_stream_sends_comments(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(api, "HEARTBEAT", 0.1)
     with live.busy():
         job = live.start(n=1, steps=1)
         with live.client.stream("GET", f"/api/jobs/{job}/events") as stream:
@@ -154,34 +154,25 @@ def test_a_silent_stream_sends_comments(live: Live, monkeypatch: pytest.MonkeyPa
 
 
 def test_only_the_newest_jobs_are_kept(folder: Path) -> None:
-    live = Live(limits=low_limits(jobs=2))
-    try:
+    with Live(limits=low_limits(jobs=2)) as live:
         jobs = [live.start("playground", n=2, steps=2, levels=2, seed=seed) for seed in range(4)]
         wait_for(lambda: live.client.get(f"/api/jobs/{jobs[1]}").status_code == 404)
         assert live.end(jobs[-1])["state"] == "done"
         wait_for(lambda: [live.client.get(f"/api/jobs/{job}").status_code for job in jobs] == [404, 404, 200, 200])
-    finally:
-        live.stop()
 
 
 @pytest.mark.parametrize("changes", [{"job_seconds": 0.3}, {"job_bytes": 100}])
 def test_jobs_are_deleted_by_age_and_by_size(folder: Path, changes: dict[str, Any]) -> None:
-    live = Live(limits=low_limits(**changes))
-    try:
+    with Live(limits=low_limits(**changes)) as live:
         job = live.start("playground", n=20, steps=2, levels=2)
         live.events(job)
         live.events(live.start("playground", n=20, steps=2, levels=2))
         wait_for(lambda: live.client.get(f"/api/jobs/{job}").status_code == 404)
-    finally:
-        live.stop()
 
 
 def test_an_idle_server_deletes_old_jobs_too(folder: Path) -> None:
-    live = Live(limits=low_limits(job_seconds=0.3, idle_seconds=0.1))
-    try:
+    with Live(limits=low_limits(job_seconds=0.3, idle_seconds=0.1)) as live:
         job = live.worker.find(live.start("playground", n=2, steps=2, levels=2))
         assert job is not None
         wait_for(lambda: job.ended)
         wait_for(lambda: not live.worker._jobs)
-    finally:
-        live.stop()

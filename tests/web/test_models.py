@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from scorefield import samplers
 from scorefield.models import pretrained
 from scorefield.models.build import build_sampler
 from scorefield.models.model import Header, load
 from scorefield.web.models import DIGITS, EXAMPLES, FACES, PHOTOS, Card, Models, Place
-from web.live_server import RECIPE, Live, opened, sample_states, serving, tiny_model, tiny_server, work_folder
+from web.live_server import RECIPE, Live, opened, sample_states, serving, tiny_model, work_folder
+from web.live_server import tiny_live as tiny_live
 
 
 def card(data: str = "dots", start: str | None = None) -> Card:
@@ -22,12 +24,6 @@ def card(data: str = "dots", start: str | None = None) -> Card:
     recipe = replace(RECIPE, start=start)
     header = Header(recipe, build_sampler(recipe), (3, 32, 32), (), 1, {"data": data})
     return Card("m", Place("m", Path("m"), False), Path("m"), header, 1)
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with tiny_server(tmp_path_factory.mktemp("models")) as server:
-        yield server
 
 
 def test_models_are_described_without_being_loaded(live: Live) -> None:
@@ -99,3 +95,22 @@ def test_a_runs_model_is_served_and_names_are_made_unique(tmp_path: Path) -> Non
         assert f"scorefield sample '{folder}/runs/my run' -n 1" in status["command"]
         made = sample_states(folder / "runs" / "my run", 1, step_size=2e-5, steps=2)
         assert np.array_equal(live.array(job), made[-1])
+
+
+def test_a_run_whose_only_checkpoint_holds_no_weights_has_no_model(tmp_path: Path) -> None:
+    checkpoint = tiny_model(tmp_path / "run" / "checkpoints" / "model-00000001.safetensors")
+    models = Models([str(tmp_path / "run")], device="cpu")
+    assert "run" in models.cards()
+    with safe_open(checkpoint, framework="np") as file:
+        metadata = file.metadata()
+    save_file({}, checkpoint, metadata)
+    assert "run" not in models.cards()
+
+
+def test_a_model_is_loaded_again_when_its_file_changes(tmp_path: Path) -> None:
+    file = tiny_model(tmp_path / "mine.safetensors")
+    models = Models([str(file)], device="cpu")
+    first = models.load(models.cards()["mine"])
+    assert models.load(models.cards()["mine"]) is first
+    tiny_model(file, shape=(3, 8, 8))
+    assert models.load(models.cards()["mine"]).shape == (3, 8, 8)

@@ -54,8 +54,7 @@ def test_a_run_is_followed_while_it_trains(tmp_path: Path, folder: Path) -> None
     run = tmp_path / "young"
     run.mkdir()
     (run / "recipe.json").write_bytes((folder / "runs" / "my run" / "recipe.json").read_bytes())
-    live = Live(str(run))
-    try:
+    with Live(str(run)) as live:
         assert live.client.get("/api/runs").json()["runs"] == [
             {"name": "young", "step": 0, "steps": 6, "state": "stopped"}
         ]
@@ -76,8 +75,6 @@ def test_a_run_is_followed_while_it_trains(tmp_path: Path, folder: Path) -> None
         assert live.client.get("/api/models").json()["models"][0]["trained"] == 1234
         (run / "recipe.json").unlink()
         assert live.client.get("/api/runs/young").status_code == 404
-    finally:
-        live.stop()
 
 
 def test_a_log_may_hold_anything(tmp_path: Path) -> None:
@@ -105,15 +102,12 @@ def test_a_damaged_run_or_model_does_not_hide_the_others(folder: Path, tmp_path:
     (tmp_path / "torn" / "recipe.json").write_text("{")
     broken = tmp_path / "broken.safetensors"
     save_file({"x": np.zeros(1, np.float32)}, broken, {"kind": "scorefield model"})
-    live = Live(str(tmp_path / "torn"), str(folder / "runs" / "my run"))
-    try:
+    with Live(str(tmp_path / "torn"), str(folder / "runs" / "my run")) as live:
         states = {run["name"]: run["state"] for run in live.client.get("/api/runs").json()["runs"]}
         assert states == {"torn": "damaged", "my run": "done"}
         torn = live.client.get("/api/runs/torn")
         assert (torn.status_code, torn.json()["state"]) == (200, "damaged")
         assert "recipe.json cannot be read" in torn.json()["error"]
-    finally:
-        live.stop()
     with pytest.raises((ValueError, KeyError)):
         load(broken)
     with pytest.raises(ValueError, match="broken"):
@@ -125,8 +119,7 @@ def test_a_damaged_run_or_model_does_not_hide_the_others(folder: Path, tmp_path:
 
 def test_a_run_that_has_not_begun_is_waiting(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
-    live = Live(str(tmp_path / "runs" / "later"), str(tmp_path / "empty"))
-    try:
+    with Live(str(tmp_path / "runs" / "later"), str(tmp_path / "empty")) as live:
         waiting = {"step": 0, "steps": 0, "state": "waiting"}
         both = [{"name": "later", **waiting}, {"name": "empty", **waiting}]
         assert live.client.get("/api/runs").json()["runs"] == both
@@ -137,8 +130,6 @@ def test_a_run_that_has_not_begun_is_waiting(tmp_path: Path, folder: Path, capsy
         runs = live.client.get("/api/runs").json()["runs"]
         assert {run["name"]: run["state"] for run in runs} == {"later": "done", "empty": "waiting"}
         assert [model["name"] for model in live.client.get("/api/models").json()["models"]] == ["later", "tiny"]
-    finally:
-        live.stop()
     for wrong in ("mnist-smal", str(tmp_path / "runs" / "model.safetensors"), str(tmp_path / "runs")):
         with pytest.raises(SystemExit):
             main(["serve", wrong, "--port", "0", "--no-open"])

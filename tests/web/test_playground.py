@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,13 +10,8 @@ import torch
 from scorefield.distributions import GaussianMixture
 from scorefield.noise import SampleNoise, geometric, sample_seeds
 from scorefield.samplers import annealed_langevin, langevin, last
-from web.live_server import Live, tiny_server
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with tiny_server(tmp_path_factory.mktemp("models")) as server:
-        yield server
+from web.live_server import Live
+from web.live_server import tiny_live as tiny_live
 
 
 @pytest.mark.parametrize("method", ["langevin", "annealed"])

@@ -27,14 +27,8 @@ from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
 from scorefield.web.models import EXAMPLES
 from scorefield.web.sampling import SampleRequest, frame_count
-from web.live_server import RECIPE, SHAPE, Live, inpaint, opened, picture, sample_states, tiny_server
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with tiny_server(tmp_path_factory.mktemp("models")) as server:
-        yield server
-
+from web.live_server import RECIPE, SHAPE, Live, inpaint, opened, picture, sample_states
+from web.live_server import tiny_live as tiny_live
 
 # ---------------------------------------------------------------- samples
 

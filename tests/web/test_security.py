@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scorefield.web import monitor, security
+from scorefield.web import security
+from scorefield.web.models import Models
 from web.live_server import TIMEOUT, Live
 from web.live_server import folder as folder
 from web.live_server import live as live
@@ -34,15 +35,12 @@ def test_every_answer_has_the_security_headers(live: Live) -> None:
 def test_an_error_of_the_server_shows_only_its_kind(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live = Live()
-    try:
-        monkeypatch.setattr(monitor, "runs_among", lambda folders: 1 / 0)
+    with Live() as live:
+        monkeypatch.setattr(Models, "runs", property(lambda models: 1 / 0))
         answer = live.client.get("/api/runs")
         assert answer.status_code == 500
         assert re.fullmatch(r"the server failed: ZeroDivisionError \(.*\)", answer.json()["error"])
         assert answer.headers["x-content-type-options"] == "nosniff"
-    finally:
-        live.stop()
 
 
 @pytest.mark.parametrize(
@@ -83,9 +81,8 @@ def test_pages_of_other_servers_cannot_change_anything(live: Live) -> None:
 
 
 def test_only_the_token_opens_the_server(folder: Path) -> None:
-    live = Live(token="open-sesame", host="0.0.0.0")
-    name = f"token-{live.port}"  # two servers on one machine share cookies
-    try:
+    with Live(token="open-sesame", host="0.0.0.0") as live:
+        name = f"token-{live.port}"  # two servers on one machine share cookies
         for host in ("my.machine", "x/static/", "my.machine/static/?"):  # no host name changes the address
             assert live.client.get("/api/models", headers={"host": host}).status_code == 401  # and not 421
         for path in ("/", "/api", "/api/models", "/?token=open", "/?token=", "/api/models?token=open-sesame"):
@@ -108,8 +105,6 @@ def test_only_the_token_opens_the_server(folder: Path) -> None:
         assert all(word in cookie for word in (f"{name}=open-sesame", "httponly", "samesite=strict", "path=/"))
         assert live.client.get("/").status_code == 200  # with the cookie
         assert live.post("field", points=2).status_code == 200
-    finally:
-        live.stop()
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,7 @@ def check_folder(recipe: Recipe, out: Path, *, resume: bool) -> None:
             was = ", ".join(f"{name} {getattr(before, name)}" for name in changed)
             raise ValueError(f"{out} was started with {was}, which a resumed run cannot change (use another folder)")
     elif (out / "recipe.json").exists():
-        raise FileExistsError(
-            f"{out} exists already (resume it by --resume or resume=True, or name another folder)"
-        )
+        raise FileExistsError(f"{out} exists already (resume it by --resume or resume=True, or name another folder)")
     elif out.exists() and (not out.is_dir() or any(each.name != LOCK for each in out.iterdir())):
         raise FileExistsError(f"{out} exists already and is not a run (name another folder: --out)")
 

@@ -111,12 +111,14 @@ def import_(
     if not checkpoint.is_file():
         what = "is a folder, not a checkpoint" if checkpoint.is_dir() else "does not exist"
         raise FileNotFoundError(f"{checkpoint} {what} (name the released code's .pth file)")
+    if image_size is not None and image_size < 1:
+        raise ValueError(f"--image-size must be at least 1; got {image_size}")
     out = out or checkpoint.with_suffix(".safetensors")
     if out.exists():
         raise FileExistsError(f"{out} exists already (name another file with --out)")
     network = from_released(checkpoint, sigma_max=sigma_max, sigma_min=sigma_min)
     levels, width = network.norm.gamma.shape
-    size = image_size or (28 if network.channels == 1 else 32)
+    size = (28 if network.channels == 1 else 32) if image_size is None else image_size
     recipe = Recipe(data=str(checkpoint), width=width, sigma_max=sigma_max, sigma_min=sigma_min, levels=levels)
     metadata = {"data": "unknown", "imported_from": checkpoint.name}
     shape = (network.channels, size, size)

@@ -157,9 +157,13 @@ def _prepare(
     channels, height, width = images.shape
     apart = "" if held_out is None else f", and {len(held_out)} held out"
     say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}{apart}")
+    if held_out is not None and len(held_out) < recipe.held_out:
+        say(f"note: {recipe.held_out} held-out images were asked for; {len(held_out)} are all there are, or a fifth")
     own = network is not None
     network = (build_network(recipe, channels=channels) if network is None else network).to(group.device)
     classes = images.classes if _takes_labels(network, images) else ()
+    if images.classes and not classes and recipe.data not in data.SETS:
+        say(f"note: the network has no classes, so the {len(images.classes)} classes of {images.name} are not used")
     if own:
         _try_call(network, images.shape, recipe.sigma_max, labels=bool(classes), device=group.device)
     metadata = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}

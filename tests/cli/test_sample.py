@@ -24,6 +24,8 @@ from scorefield.data.pictures import Fit
 from scorefield.models.model import Model
 from scorefield.samplers import AnnealedLangevin, State
 
+RELEASED = Path(__file__).parents[1] / "released"
+
 
 def test_33_by_47_grey_images_from_end_to_end(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["sample", str(run), "-n", "3", "--out", str(tmp_path / "grid.png")])
@@ -225,6 +227,8 @@ def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["sample", run, "--step-size", "nan"], "positive"),
         (["sample", run, "--out", tmp_path / "full"], "exists already"),
         (["import", tmp_path / "full"], "is a folder"),
+        (["import", RELEASED / "tiny_gray28.pth", "--image-size", "-5"], "--image-size must be at least 1"),
+        (["import", RELEASED / "tiny_gray28.pth", "--image-size", "0"], "--image-size must be at least 1"),
         (["train", "tiny", "--clip", "nan", "--out", tmp_path / "r"], "clip must be 0 or more"),
         (["train", "tiny", "--sigma-max", "1e20", "--out", tmp_path / "r"], "sigmas must lie between"),
         (["sample", run, "--device", "toaster"], "no device is called"),

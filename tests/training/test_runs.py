@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from filelock import FileLock
@@ -248,3 +249,18 @@ def test_a_full_disk_costs_only_the_steps_since_the_last_checkpoint(
     assert load(tmp_path / "run").step == 2
     train(recipe, tmp_path / "run", ALONE, resume=True)
     assert load(tmp_path / "run").step == 6
+
+
+def test_a_run_notes_fewer_held_out_images_and_unused_classes(recipe: Recipe, tmp_path: Path) -> None:
+    lines: list[str] = []
+    quick = replace(recipe, steps=1, previews=0)
+    train(quick, tmp_path / "quiet", ALONE, say=lines.append)
+    assert not any("note:" in line for line in lines)  # 4 of 20 images are held out, as the recipe says
+    pixels = np.load(recipe.data)
+    np.savez(tmp_path / "two.npz", images=pixels, labels=np.arange(len(pixels)) % 2)
+    train(replace(quick, data=str(tmp_path / "two.npz"), held_out=7), tmp_path / "classes", ALONE, say=lines.append)
+    notes = [line for line in lines if "note:" in line]
+    assert len(notes) == 2
+    assert "7 held-out images" in notes[0]
+    assert "; 4 are" in notes[0]
+    assert "2 classes" in notes[1]

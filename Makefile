@@ -8,7 +8,7 @@ demo: .venv/ready
 	$(BIN)/scorefield demo --out demo
 
 test: lint
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ class _Sampling:
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])]
     """Number of samples."""
     seed: int = 0
-    """Random seed. Image k of a seed is the same for any n, batch size and number of processes."""
+    """Random seed. Image k of a seed is the same, up to rounding, for any n, batch size and number of processes."""
     batch_size: int = 64
     """Number of samples drawn at once."""
     weights: Literal["raw", "ema"] | None = None

@@ -193,8 +193,7 @@ def changed(sampler: Any, values: Mapping[str, Any], *, name: str | None = None)
         sampler = from_dict({"name": name, "sigmas": list(sampler.sigmas)})
     known = options(type(sampler))
     if foreign := sorted(given.keys() - known.keys()):
-        flags = ", ".join(f"--{key.replace('_', '-')}" for key in foreign)
-        raise ValueError(f"{flags}: not a setting of {sampler.name} (it has {', '.join(known)})")
+        raise ValueError(f"{sampler.name} has no setting {', '.join(foreign)} (its settings are {', '.join(known)})")
     return replace(sampler, **given)
 
 

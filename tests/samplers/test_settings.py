@@ -145,9 +145,9 @@ def test_a_sampler_is_a_value() -> None:
 def test_changed_settings() -> None:
     assert changed(SAMPLER, {"steps": 9, "step_size": None, "denoise": True}) == replace(SAMPLER, steps=9, denoise=True)
     assert changed(SAMPLER, {}, name="annealed_langevin") == SAMPLER
-    with pytest.raises(ValueError, match="--calls, --sigma-max: not a setting of annealed_langevin"):
+    with pytest.raises(ValueError, match="annealed_langevin has no setting calls, sigma_max"):
         changed(SAMPLER, {"sigma_max": 1.0, "calls": 10})
-    with pytest.raises(ValueError, match="not a setting"):  # the schedule is the model's, not an option
+    with pytest.raises(ValueError, match="has no setting sigmas"):  # the schedule is the model's, not an option
         changed(SAMPLER, {"sigmas": [1.0]})
     with pytest.raises(ValueError, match="no sampler called euler"):
         changed(SAMPLER, {}, name="euler")
@@ -192,7 +192,7 @@ def test_another_sampler_on_the_same_schedule(monkeypatch: pytest.MonkeyPatch) -
 
     assert changed(SAMPLER, {}, name="other") == Other((2.0, 1.0, 0.5))
     assert changed(SAMPLER, {"eta": 2.0}, name="other") == Other((2.0, 1.0, 0.5), eta=2.0)
-    with pytest.raises(ValueError, match=r"--steps: not a setting of other \(it has eta\)"):
+    with pytest.raises(ValueError, match=r"other has no setting steps \(its settings are eta\)"):
         changed(SAMPLER, {"steps": 3}, name="other")
     assert with_denoising(Other((1.0,)), True) == Other((1.0,))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from labelled import Labelled
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import scorefield.training.run as run_module
+from scorefield import acceleration
 from scorefield.models.recipes import Recipe
 from scorefield.networks import RefineNet
 from scorefield.noise import SampleNoise
@@ -25,6 +28,7 @@ from scorefield.training.trainer import (
     prepare,
     score_matching,
 )
+from training.small_runs import ALONE
 
 PIXELS = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -337,3 +341,22 @@ def test_second_derivatives_do_not_go_through_the_fused_kernels(monkeypatch: pyt
     assert not uses_fused_kernels(replace(recipe, precision="float32"), network)
     assert not uses_fused_kernels(replace(recipe, compile=True), network)
     assert not uses_fused_kernels(recipe, Labelled())
+
+
+def test_the_trainer_of_a_recipe_with_fused_kernels_is_the_recorded_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made without a GPU: the recorded form gets the score's flag, and the same settings as the plain form."""
+    network, bad = RefineNet(channels=1, width=2, sigmas=[1.0, 0.1]), torch.zeros(())
+    recipe = Recipe(learning_rate=0.02, warmup=3, clip=4.0, ema=0.5, seed=6)
+    plain = run_module._trainer(recipe, ALONE, network)
+    monkeypatch.setattr(acceleration, "has_fused_kernels", lambda network: True)
+    monkeypatch.setattr(acceleration, "fused", lambda network, dtype: SimpleNamespace(bad=bad, dtype=dtype))
+    recorded = run_module._trainer(recipe, ALONE, network)
+    assert type(plain) is Trainer
+    assert isinstance(recorded, RecordedTrainer)
+    assert recorded.bad is bad
+    for name in ("learning_rate", "warmup", "clip", "ema", "seed"):
+        assert getattr(recorded, name) == getattr(plain, name) == getattr(recipe, name)
+    assert recorded.network is network
+    assert recorded.average is not None
+    assert recorded.average.keys() == network.state_dict().keys()
+    assert type(run_module._trainer(replace(recipe, micro_batch=2), ALONE, network)) is Trainer

@@ -7,14 +7,16 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
 
-from scorefield.cli.app import Device, Flag, app, arguments, say
+from scorefield.cli.app import Device, Flag, arguments, command, plain_help, say
 from scorefield.models.recipes import RECIPES, Recipe
 
 
+@plain_help
 @dataclass(frozen=True)
 class _Settings(Recipe):
     """The recipe: all settings that decide what the run computes."""
@@ -27,6 +29,7 @@ def _settings(recipe: Recipe) -> _Settings:
     return _Settings(**asdict(recipe))
 
 
+@plain_help
 @dataclass(frozen=True)
 class Train:
     """Options of a training run."""
@@ -60,7 +63,7 @@ else:
     ]
 
 
-@app.command
+@command
 def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes[Choice]]) -> None:
     """Train a model by a recipe. Weights, logs and samples go into a run folder, which can be resumed.
 
@@ -102,6 +105,15 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
         )
         if group.main:
             print(saved, flush=True)
+            if words := _next_command(options.name, out, saved, recipe, group.world):
+                say(f"next: {words}")
         group.wait()  # torchrun ends all processes when one fails: let the main one print first
     if signals:  # 130 for Ctrl-C, 143 for SIGTERM, as in shells
         sys.exit(128 + signals[0])
+
+
+def _next_command(name: str, out: Path, saved: Path, recipe: Recipe, processes: int) -> str:
+    """What to run next: a finished run is sampled, and one that was stopped is gone on with."""
+    if saved.stem == f"model-{recipe.steps:08d}":
+        return f"scorefield sample {quote(str(out))} -n 16 --out samples.png"
+    return f"scorefield train {name} --resume --out {quote(str(out))}" if processes == 1 else ""

@@ -5,10 +5,29 @@ This module does not import PyTorch, so that the command line can list the recip
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from scorefield.files import parse_json
 from scorefield.spacing import check_geometric
+
+MOST = 10_000
+"""The largest width of a network, and the largest number of noise levels."""
+
+
+def _is(value: object, kind: Any) -> bool:  # noqa: ANN401
+    """Whether a value, which may come from a file, is of the type that a setting has."""
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    kinds = get_args(kind) or (kind,)
+    if isinstance(value, (bool, str, NoneType)):
+        return type(value) in kinds
+    if isinstance(value, int) and value.bit_length() > 1000:  # more than a float can hold
+        return False
+    return isinstance(value, Integral) if int in kinds else isinstance(value, Real) and float in kinds
 
 
 @dataclass(frozen=True)
@@ -100,15 +119,24 @@ class Recipe:
         return f"{self.network} of width {self.width}, {noise}, {self.steps:,} iterations; trained on {images}."
 
     def __post_init__(self) -> None:
-        positive = ("steps", "batch_size", "levels", "checkpoint_every", "evaluate_every", "log_every", "sample_steps")
+        for name, kind in get_type_hints(Recipe).items():
+            if not _is(value := getattr(self, name), kind):
+                choices = get_args(kind) if get_origin(kind) is Literal else ()
+                wanted = f"one of {', '.join(choices)}" if choices else f"of type {getattr(kind, '__name__', kind)}"
+                raise ValueError(f"{name} must be {wanted}; got {str(value)[:80]!r}")
+        positive = ("steps", "batch_size", "checkpoint_every", "evaluate_every", "log_every", "sample_steps")
         for name in positive:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name in ("width", "levels"):
+            if not 1 <= getattr(self, name) <= MOST:
+                raise ValueError(f"{name} must be from 1 to {MOST:,}; got {getattr(self, name)}")
         for name in ("held_out", "warmup", "clip", "micro_batch", "previews", "preview_steps"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be 0 or more; got {getattr(self, name)}")
-        if not (self.learning_rate > 0 and self.step_size > 0):
-            raise ValueError("learning_rate and step_size must be positive")
+        for name in ("learning_rate", "step_size"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema must be from 0 (none) to just below 1; got {self.ema}")
         if not 0 <= self.seed < 2**32:
@@ -119,6 +147,70 @@ class Recipe:
                 f"sigmas must lie between 0.00001 and 10000, for pixels in [0, 1]; got {self.sigma_max:g} ... "
                 f"{self.sigma_min:g}"
             )
+
+
+MAY_CHANGE = ("steps", "learning_rate", "clip", "precision", "compile", "deterministic", "micro_batch")
+"""Settings that a resumed run may change. They change its numbers, some only in the last bits, so every change is
+recorded with its step."""
+NO_EFFECT = (
+    *("checkpoint_every", "evaluate_every", "log_every", "previews", "preview_steps", "step_size", "sample_steps"),
+    "data",
+)
+"""Settings that a resumed run may change without a record, because its weights do not depend on them. The data may be
+at another place, but their digest must be the same."""
+FIXED = tuple(each.name for each in fields(Recipe) if each.name not in (*MAY_CHANGE, *NO_EFFECT))
+"""Settings that define a run: a resumed run cannot change them."""
+
+IDENTITY = (
+    *("image_size", "crop", "network", "width", "sigma_max", "sigma_min", "levels", "ema", "seed", "batch_size"),
+    *("held_out", "start"),
+)
+"""Settings that tell runs apart. Runs of older versions may have changed the other fixed ones on the way."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting of a run that was changed when the run was resumed."""
+
+    step: int
+    """The number of iterations that were done before."""
+    setting: str
+    before: str | float | None
+    after: str | float | None
+
+    def __str__(self) -> str:
+        return f"{self.setting} from {self.before} to {self.after} at step {self.step}"
+
+
+def read_changes(text: str) -> list[Change]:
+    """The changes in a model file's metadata."""
+    try:
+        return [Change(**each) for each in parse_json(text)]
+    except TypeError as error:
+        raise ValueError(f"the changes of a run cannot be read: {text[:80]}") from error
+
+
+def changes_between(before: Recipe, after: Recipe, *, step: int) -> list[Change]:
+    """The changes that a run resumed at that step has to record."""
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in (*FIXED, *MAY_CHANGE) if name != "start"}
+    return [Change(step, name, old, new) for name, (old, new) in pairs.items() if old != new]
+
+
+def check_unchanged(before: Recipe, after: Recipe, run: str) -> None:
+    """Raise an error if a run that is resumed would change a setting that defines it."""
+    changed = [name for name in FIXED if getattr(before, name) != getattr(after, name)]
+    if changed:
+        was, given = (_and([f"{name} {getattr(recipe, name)}" for name in changed]) for recipe in (before, after))
+        options = _and([f"--{name.replace('_', '-')}" for name in changed])
+        raise ValueError(
+            f"{run} was started with {was}, which a resumed run cannot change; got {given} (leave {options} out, or "
+            "start another run in a folder of its own: --out)"
+        )
+
+
+def _and(words: Sequence[str]) -> str:
+    """a; a and b; a, b and c."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _baseline(recipe: Recipe) -> Recipe:

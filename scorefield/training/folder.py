@@ -5,36 +5,37 @@ from __future__ import annotations
 import copy
 import errno
 import json
+import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from scorefield.distributed import Group
-from scorefield.files import new_file, writing
+from scorefield.files import new_file, write_json, writing
 from scorefield.images import grid, save_png, to_bytes, zoom_for
 from scorefield.models import checkpoint
 from scorefield.models.build import build_sampler
-from scorefield.models.model import Model, recipe_from_json, save_model
-from scorefield.models.recipes import Recipe
-from scorefield.training.history import last_step
-from scorefield.training.logs import Log, columns, csv_log
-from scorefield.training.trainer import Batch, Trainer, held_out_losses
+from scorefield.models.model import BATCH, KIND, Model, recipe_from_json, save_model
+from scorefield.models.recipes import Change, Recipe, changes_between, check_unchanged, read_changes
+from scorefield.score import ConditionalScore
+from scorefield.training.history import HELD_OUT, LOG, last_step, read_log
+from scorefield.training.logs import Log, columns, csv_log, error_of
+from scorefield.training.trainer import Batch, MeanLosses, Trainer, held_out_losses, mean_losses
 
-FIXED = (
-    *("image_size", "crop", "network", "width", "sigma_max", "sigma_min", "levels"),
-    *("ema", "seed", "batch_size", "held_out", "start"),
-)
-"""Settings that a resumed run cannot change. The data may be at another place, but must have the same digest."""
-
-LOCK = ".lock"
+LOCK, SAMPLES = ".lock", "samples"
 SECONDS_TO_WAIT = 0.5
 """How long to wait for a folder that another process has locked: a process that only checks the lock is soon gone."""
-NOT_FINITE_FIX = "lower --learning-rate, or add --warmup 1000, --clip 1 or on a GPU --precision bfloat16, and --resume"
+NOT_FINITE_FIX = (
+    "--resume with a lower --learning-rate, --clip 1 or, on a GPU, --precision bfloat16; or start again with --warmup "
+    "1000"
+)
 """For runs whose numbers are no longer finite."""
 
 Say = Callable[[str], None]
@@ -47,15 +48,24 @@ def say_nothing(line: str) -> None:
 def check_folder(recipe: Recipe, out: Path, *, resume: bool) -> None:
     """Raise an error unless the folder is new or, to resume, holds a run of the same recipe."""
     if resume:
-        before = saved_recipe(out)
-        changed = [name for name in FIXED if getattr(before, name) != getattr(recipe, name)]
-        if changed:
-            was = ", ".join(f"{name} {getattr(before, name)}" for name in changed)
-            raise ValueError(f"{out} was started with {was}, which a resumed run cannot change (use another folder)")
+        check_unchanged(saved_recipe(out), recipe, str(out))
     elif (out / "recipe.json").exists():
         raise FileExistsError(f"{out} exists already (resume it by --resume or resume=True, or name another folder)")
-    elif out.exists() and (not out.is_dir() or any(each.name != LOCK for each in out.iterdir())):
+    elif out.exists() and (not out.is_dir() or any(not _is_unfinished(each) for each in out.iterdir())):
         raise FileExistsError(f"{out} exists already and is not a run (name another folder: --out)")
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether a run that was killed before it began may have left this file."""
+    return path.name == LOCK or (path.name.startswith("recipe.json.") and path.suffix == ".part")
+
+
+def remove_unfinished(out: Path) -> None:
+    """Remove what killed processes left of files that they were writing."""
+    for place in (out, out / checkpoint.CHECKPOINTS, out / SAMPLES):
+        for part in place.glob("*.part"):
+            if re.fullmatch(r".+\.[0-9a-f]{32}\.part", part.name):  # not of other programs
+                part.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -107,13 +117,15 @@ def write_recipe(recipe: Recipe, out: Path) -> None:
 
 
 def saved_recipe(out: Path) -> Recipe:
-    """The recipe that a run folder was started with."""
+    """The settings of a run that are in force: those it was started with and the changes since."""
     try:
-        return recipe_from_json((out / "recipe.json").read_text())
+        return recipe_from_json((out / "recipe.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"{out} holds no run to resume (leave --resume out to start one)") from None
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{out / 'recipe.json'} cannot be read: {error}") from error
+    except ValueError as error:
+        raise ValueError(
+            f"{out / 'recipe.json'} cannot be read: {error} (correct it, or start another run in a folder of its own)"
+        ) from error
 
 
 @dataclass
@@ -131,6 +143,10 @@ class Run:
     metadata: dict[str, str]
     held_out: Batch | None
     say: Say
+    score_of: Callable[[nn.Module], ConditionalScore]
+    """The score that held-out losses are measured with: by the fused kernels if training uses them, otherwise plain."""
+    changes: list[Change] = field(default_factory=list)
+    """The settings that were changed when the run was resumed."""
     logs: list[Log] = field(default_factory=list)
     held_out_logs: list[Log] = field(default_factory=list)
     saved: Path | None = None
@@ -145,12 +161,14 @@ class Run:
 
     def open_logs(self, extra: list[Log]) -> None:
         """Open log.csv and held_out.csv, without what they hold of steps after the current one."""
-        sigmas = self.sigmas.tolist()
+        sigmas, held_out = self.sigmas.tolist(), self.out / HELD_OUT
         names = [*columns("loss", sigmas), "learning_rate", "images_per_second", "seconds"]
-        self.logs = [csv_log(self.out / "log.csv", names, until=self.step), *extra]
+        self.logs = [csv_log(self.out / LOG, names, until=self.step), *extra]
         kinds = ["held_out", "ema_held_out"] if self.recipe.ema else ["held_out"]
-        names = [name for kind in kinds for name in columns(kind, sigmas)]
-        self.held_out_logs = [csv_log(self.out / "held_out.csv", names, until=self.step), *extra]
+        names = ["n", *(name for kind in kinds for each in (kind, error_of(kind)) for name in columns(each, sigmas))]
+        if last_step(held_out) and "n" not in read_log(held_out).columns:
+            self.say(f"note: the losses in {held_out} so far are of an older version: each image at one noise level")
+        self.held_out_logs = [csv_log(held_out, names, until=self.step), *extra]
 
     def save(self) -> None:
         """Write a checkpoint. The optimizer's file comes first, so that a model file means a whole checkpoint."""
@@ -162,6 +180,8 @@ class Run:
                     f"the weights are not finite after step {self.step}, which is not saved; the last good checkpoint "
                     f"is {self.saved} ({NOT_FINITE_FIX})"
                 )
+        for log in (self.out / LOG, self.out / HELD_OUT):
+            _sync(log)  # a power cut must not take lines that the resumed run will not write again
         header = {"step": str(self.step), "seconds": f"{self.seconds:.3f}"}
         checkpoint.write(folder / f"optimizer-{name}", moments, header)
         save_model(
@@ -175,7 +195,13 @@ class Run:
             metadata=self.metadata,
         )
         self.saved = folder / f"model-{name}"
-        before = [p for p in sorted(folder.glob("optimizer-*.safetensors")) if p.name <= f"optimizer-{name}"]
+        self._remove_old_optimizers()
+
+    def _remove_old_optimizers(self) -> None:
+        """Keep the optimizer's state of the last two checkpoints."""
+        assert self.saved is not None
+        last = _optimizer_file(self.saved)
+        before = [file for file in sorted(last.parent.glob("optimizer-*.safetensors")) if file.name <= last.name]
         for old in before[:-2]:
             old.unlink()
 
@@ -185,47 +211,105 @@ class Run:
         found = checkpoint.newest_whole(files, _read_checkpoint, skip=self.say)
         if found is None:
             if checkpoint.model_files(self.out):
-                raise ValueError(f"no checkpoint of {self.out} can be resumed: each is damaged or lacks its optimizer")
+                raise ValueError(
+                    f"no checkpoint of {self.out} can be resumed: each is damaged or lacks its optimizer (start "
+                    "another run from its weights: --start MODEL --out FOLDER)"
+                )
             self.say(f"{self.out} holds no checkpoint yet: starting at step 0")
             return
         self.saved, (weights, metadata, moments, header) = found
         if metadata.get("data_digest") != self.metadata["data_digest"]:
-            raise ValueError(f"the data of {self.out} changed since it was started: {self.metadata['data']}")
+            theirs, mine = (_describe_data(each) for each in (metadata, self.metadata))
+            raise ValueError(
+                f"the images changed since {self.out} was started with {theirs}; got {mine} (give the images it was "
+                "started with by --data, or start another run in a folder of its own: --out)"
+            )
+        self._check_fits(weights)
         restore_trainer(self.trainer, weights, moments, step=int(metadata["step"]))
         self.seconds = float(header.get("seconds", 0))
+        self.changes = read_changes(metadata.get("changes", "[]"))
+        self.changes += changes_between(recipe_from_json(metadata["recipe"]), self.recipe, step=self.step)
+        if self.changes:
+            self.metadata["changes"] = json.dumps([asdict(change) for change in self.changes])
         if "start_digest" in metadata:
             self.metadata["start_digest"] = metadata["start_digest"]
         self.say(f"resuming {self.out} at step {self.step}")
+        for change in self.changes:
+            if change.step == self.step:
+                self.say(f"changed: {change}")
+
+    def _check_fits(self, weights: Mapping[str, Tensor]) -> None:
+        """Raise an error if a checkpoint's weights are not those of this network."""
+        mine = {f"raw/{name}": value.shape for name, value in self.trainer.network.state_dict().items()}
+        theirs = {name: value.shape for name, value in weights.items() if name.startswith("raw/")}
+        if mine != theirs:
+            other = min(name.removeprefix("raw/") for name, _ in mine.items() ^ theirs.items())
+            raise ValueError(
+                f"the weights in {self.saved} do not fit this {self.recipe.network}: {other} differs (pass the network "
+                "with the settings that the run was started with, or start another run in a folder of its own)"
+            )
+
+    def write_settings(self) -> None:
+        """Write recipe.json, which holds the settings that are in force, and changes.json if some were changed."""
+        write_recipe(self.recipe, self.out)
+        if self.changes:
+            write_json(self.out / "changes.json", {"changes": [asdict(change) for change in self.changes]})
+        else:  # of a change that no checkpoint saw
+            (self.out / "changes.json").unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove what a killed process left."""
+        remove_unfinished(self.out)
+        if self.saved is not None:
+            self._remove_old_optimizers()
 
     def catch_up(self, stopped: Callable[[], bool]) -> None:
         """Make the measurements and samples of the last checkpoint if the run was killed before they were made."""
         if self.step == 0:
             return
         due = self.step % self.recipe.evaluate_every == 0 or self.step == self.recipe.steps
-        if due and self.held_out is not None and last_step(self.out / "held_out.csv") != self.step:
-            self.evaluate()
+        if due and self.held_out is not None and last_step(self.out / HELD_OUT) != self.step:
+            self.evaluate(stopped)
         regular = self.step % self.recipe.checkpoint_every == 0 or self.step == self.recipe.steps
         if regular and self.recipe.previews and not self._preview_file().exists():
             self.say(f"drawing the samples of step {self.step}")
             self.preview(stopped)
 
     def _preview_file(self) -> Path:
-        return self.out / "samples" / f"{self.step:08d}.png"
+        return self.out / SAMPLES / f"{self.step:08d}.png"
 
-    def evaluate(self) -> None:
-        """Measure the held-out loss of the raw and of the averaged weights, and write it into held_out.csv."""
+    def evaluate(self, stopped: Callable[[], bool]) -> None:
+        """Measure the loss of the raw and of the averaged weights on every held-out image at every noise level, and
+        write the means and their standard errors into held_out.csv. If the run is told to stop meanwhile, the resumed
+        run does it."""
         if self.held_out is None:
             return
-        numbers: dict[str, float] = {}
+        numbers: dict[str, float] = {"n": len(self.held_out.pixels)}
         kinds = {"held_out": self.trainer.network}
         kinds |= {"ema_held_out": self.averaged()} if self.trainer.average else {}
         for kind, network in kinds.items():
-            with evaluating(network):
-                each = held_out_losses(network, self.held_out, self.sigmas.to(self.group.device), batch_size=64)
-            names = columns(kind, self.sigmas.tolist())
-            numbers |= dict(zip(names, [each.mean().item(), *each.tolist()], strict=True))
+            found = self._held_out_losses(network, self.held_out, stopped)
+            if found is None:
+                return
+            for name, values in (
+                (kind, [found.mean, *found.by_level]),
+                (error_of(kind), [found.error, *found.errors_by_level]),
+            ):
+                each = zip(columns(name, self.sigmas.tolist()), values, strict=True)
+                numbers |= {column: value for column, value in each if value is not None}
         for log in self.held_out_logs:
             log(self.step, numbers)
+
+    def _held_out_losses(self, network: nn.Module, held_out: Batch, stopped: Callable[[], bool]) -> MeanLosses | None:
+        device, size = self.group.device, self.recipe.micro_batch or BATCH.get(self.group.device.type, 64)
+        settings: dict[str, Any] = {"dequantise": self.recipe.dequantise, "batch_size": size}
+        score, levels = self.score_of(network), list[Tensor]()
+        with evaluating(network):
+            for number, sigma in enumerate(self.sigmas.to(device).split(1)):
+                if stopped():
+                    return None
+                levels.append(held_out_losses(score, held_out, sigma, first=number, **settings))
+        return mean_losses(torch.cat(levels))
 
     def preview(self, stopped: Callable[[], bool], tell: Say = say_nothing) -> None:
         """Draw a few samples, as samples/STEP.png. A network early in training may diverge: the run goes on.
@@ -283,13 +367,28 @@ def evaluating(network: nn.Module) -> Iterator[None]:
             module.training = True
 
 
+def _sync(path: Path) -> None:
+    """Wait until all of a file is on the disk."""
+    with writing(path), path.open("ab") as file:
+        os.fsync(file.fileno())
+
+
+def _describe_data(metadata: Mapping[str, str]) -> str:
+    return f"{metadata.get('data')} ({metadata.get('data_images')} images, {metadata.get('data_digest', '')[:12]})"
+
+
 def _optimizer_file(model: Path) -> Path:
     return model.with_name(model.name.replace("model-", "optimizer-"))
 
 
 def _read_checkpoint(model: Path) -> tuple[dict[str, Tensor], dict[str, str], dict[str, Tensor], dict[str, str]]:
     """Weights and metadata of a model file, moments and metadata of the optimizer's file beside it."""
-    return *checkpoint.read(model), *checkpoint.read(_optimizer_file(model))
+    weights, metadata = checkpoint.read(model)
+    moments, header = checkpoint.read(_optimizer_file(model))
+    alike = metadata.get("kind") == KIND and header.get("step") == metadata.get("step")
+    if not alike or not all(re.fullmatch(r"\d{1,9}/\w+", name) for name in moments):
+        raise checkpoint.BrokenCheckpointError(f"{_optimizer_file(model)} does not hold the optimizer of {model.name}")
+    return weights, metadata, moments, header
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

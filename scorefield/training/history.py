@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from scorefield.models.build import build_schedule
-from scorefield.models.model import Model
-from scorefield.models.recipes import Recipe
-from scorefield.training.logs import column
+from scorefield.models.model import Model, Weights
+from scorefield.models.recipes import IDENTITY, Recipe
+from scorefield.training.logs import column, error_of, is_count
 
+LOG, HELD_OUT = "log.csv", "held_out.csv"
+"""The names of a run's logs."""
 ROWS = 200
 """The most rows of a log that a report keeps."""
 
@@ -66,6 +67,54 @@ class TrainingHistory:
     """The mean over that time."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeldOutLoss:
+    """The loss σ² ℓ(σ) on held-out images that a run measured at a step: its mean, in total and by noise level."""
+
+    step: int
+    weights: Weights
+    n: int | None
+    """The number of images, each of them at every level; None in logs of older versions, in which every image was at
+    one level only."""
+    loss: float
+    standard_error: float | None
+    by_sigma: dict[str, tuple[float, float | None]]
+    """(loss, standard error) by noise level."""
+
+    def __str__(self) -> str:
+        images = "" if self.n is None else f", {self.n} image{'s' * (self.n > 1)} at every noise level"
+        return f"{with_error(self.loss, self.standard_error)} at step {self.step} ({self.weights} weights{images})"
+
+
+def with_error(value: float, standard_error: float | None) -> str:
+    """A number for people, with its standard error if that is known."""
+    return f"{value:.4g}" + ("" if standard_error is None else f" ± {standard_error:.2g}")
+
+
+def held_out_loss(run: Path, recipe: Recipe, *, step: int, weights: Weights) -> HeldOutLoss | None:
+    """The last measurement of these weights up to that step; None if there is none."""
+    table = read_log(run / HELD_OUT, recipe).until(step)
+    last = dict(zip(table.columns, table.rows[-1], strict=True)) if table.rows else {}
+    name = "ema_held_out" if weights == "ema" else "held_out"
+    if (loss := last.get(name)) is None:
+        return None
+    levels = {sigma: (value, last.get(f"{error_of(name)}@{sigma}")) for sigma, value in _levels(last, name).items()}
+    return HeldOutLoss(
+        step=int(last["step"] or 0),
+        weights=weights,
+        n=None if (n := last.get("n")) is None else int(n),
+        loss=loss,
+        standard_error=last.get(error_of(name)),
+        by_sigma=levels,
+    )
+
+
+def _levels(row: Mapping[str, float | None], name: str) -> dict[str, float]:
+    """The values of the columns NAME@SIGMA, by SIGMA."""
+    found = {column.partition("@")[2]: value for column, value in row.items() if column.startswith(f"{name}@")}
+    return {sigma: value for sigma, value in found.items() if value is not None}
+
+
 def read_log(path: Path, recipe: Recipe | None = None) -> LogTable:
     """A log, which may be written at this moment: a line without its end is left out. No file, no rows.
 
@@ -75,9 +124,10 @@ def read_log(path: Path, recipe: Recipe | None = None) -> LogTable:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         text = ""
-    header, *lines = list(csv.reader(text[: text.rfind("\n") + 1].splitlines())) or [[]]
+    whole = text[: text.rfind("\n") + 1].splitlines()
+    header, *lines = [line.split(",") if line else [] for line in whole] or [[]]
     rows = [
-        [_number(word) for word in line] for line in lines if line and len(line) == len(header) and line[0].isdigit()
+        [_number(word) for word in line] for line in lines if line and len(line) == len(header) and is_count(line[0])
     ]
     if recipe is not None:
         header = _by_sigma(header, build_schedule(recipe).tolist())
@@ -94,8 +144,9 @@ def _number(word: str) -> float | None:
 
 def _by_sigma(header: Sequence[str], sigmas: Sequence[float]) -> list[str]:
     """Column names with numbers of levels, loss_3, as names with sigmas, loss@0.3594."""
-    found = [re.fullmatch(r"((?:ema_)?held_out|loss)_(\d+)", name) for name in header]
-    return [column(m[1], sigmas[int(m[2]) - 1]) if m else name for m, name in zip(found, header, strict=True)]
+    found = [re.fullmatch(r"((?:ema_)?held_out|loss)_([1-9]\d{0,8})", name) for name in header]
+    known = [m if m and int(m[2]) <= len(sigmas) else None for m in found]
+    return [column(m[1], sigmas[int(m[2]) - 1]) if m else name for m, name in zip(known, header, strict=True)]
 
 
 def last_step(path: Path) -> int:
@@ -114,14 +165,14 @@ def run_of(model: Path) -> Path | None:
 
 def history(run: Path, model: Model) -> TrainingHistory:
     """The losses over the run of this model."""
-    from scorefield.training.folder import FIXED, saved_recipe
+    from scorefield.training.folder import saved_recipe
 
     if not (run / "recipe.json").is_file():
         raise FileNotFoundError(f"{run} holds no run: recipe.json is missing (name the folder of the training run)")
     before = saved_recipe(run)
-    if changed := [name for name in FIXED if getattr(before, name) != getattr(model.recipe, name)]:
+    if changed := [name for name in IDENTITY if getattr(before, name) != getattr(model.recipe, name)]:
         raise ValueError(f"{run} is the run of another model: it differs in {', '.join(changed)} (name another run)")
-    log, held_out = (read_log(run / name, before) for name in ("log.csv", "held_out.csv"))
+    log, held_out = (read_log(run / name, before) for name in (LOG, HELD_OUT))
     seconds = log.until(model.step).last("seconds")
     rate = model.step * model.recipe.batch_size / seconds if seconds else None
     return TrainingHistory(log=log.thinned(), held_out=held_out.thinned(), seconds=seconds, images_per_second=rate)

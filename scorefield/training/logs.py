@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from scorefield.distributed import Group
+from scorefield.distributed import Group, float64_device
 from scorefield.files import new_file, writing
 from scorefield.training.trainer import Losses
 
@@ -27,6 +27,16 @@ def columns(name: str, sigmas: Iterable[float]) -> list[str]:
     return [name, *(column(name, sigma) for sigma in sigmas)]
 
 
+def error_of(name: str) -> str:
+    """The name of the standard error of a mean loss: held_out_standard_error."""
+    return f"{name}_standard_error"
+
+
+def is_count(word: str) -> bool:
+    """Whether a word of a log, which may be damaged, is a whole number such as a step."""
+    return word.isascii() and word.isdigit() and len(word) < 16
+
+
 def log_bins(sigma_min: float, sigma_max: float, bins: int = 10) -> Tensor:
     """The centres of equal bins of log σ, the largest first: levels for a network that accepts a range."""
     edges = torch.linspace(math.log(sigma_max), math.log(sigma_min), bins + 1)
@@ -41,7 +51,7 @@ class LossMeter:
     """
 
     def __init__(self, sigmas: Tensor | Sequence[float], device: torch.device) -> None:
-        self._sigmas = torch.as_tensor(sigmas, dtype=torch.float32).tolist()
+        self._sigmas, device = torch.as_tensor(sigmas, dtype=torch.float32).tolist(), float64_device(device)
         self._log = torch.tensor(self._sigmas, device=device).log()
         self._total = torch.zeros(len(self._log), dtype=torch.float64, device=device)
         self._count = torch.zeros(len(self._log), dtype=torch.float64, device=device)
@@ -49,6 +59,7 @@ class LossMeter:
 
     def add(self, losses: Losses, step: int) -> None:
         """Count the losses of update number `step`."""
+        losses = Losses(*(each.to(self._log.device) for each in losses))
         level = (losses.sigmas.float().log()[:, None] - self._log).abs().argmin(1)
         self._total.index_add_(0, level, losses.values.double())
         self._count.index_add_(0, level, torch.ones_like(losses.values, dtype=torch.float64))
@@ -75,13 +86,19 @@ class LossMeter:
 
 def csv_log(path: Path, columns: list[str], *, until: int) -> Log:
     """A CSV file with these columns after `step`. Rows of steps after `until` are dropped: a resumed run writes them
-    again."""
-    rows = [["step", *columns]]
+    again. So is a line without its end, of a run that was killed while it wrote.
+
+    A file of an older version may have other columns: its rows keep what they have of these.
+    """
+    rows = []
     if path.exists():
-        old = [line.split(",") for line in path.read_text().splitlines()[1:]]
-        rows += [row for row in old if len(row) == len(rows[0]) and row[0].isdigit() and int(row[0]) <= until]
+        text = path.read_text(encoding="utf-8", errors="replace")
+        header, *old = [line.split(",") for line in text[: text.rfind("\n") + 1].splitlines()] or [[]]
+        places = {_present_name(name, columns): k for k, name in enumerate(header)}
+        whole = [row for row in old if len(row) == len(header) and is_count(row[0]) and int(row[0]) <= until]
+        rows = [[row[0], *(row[places[name]] if name in places else "" for name in columns)] for row in whole]
     with new_file(path) as file:
-        file.write("".join(",".join(row) + "\n" for row in rows).encode())
+        file.write("".join(",".join(row) + "\n" for row in [["step", *columns], *rows]).encode())
 
     def log(step: int, numbers: Mapping[str, float]) -> None:
         row = [str(step), *(f"{numbers[name]:.6g}" if name in numbers else "" for name in columns)]
@@ -89,6 +106,13 @@ def csv_log(path: Path, columns: list[str], *, until: int) -> Log:
             file.write(",".join(row) + "\n")
 
     return log
+
+
+def _present_name(name: str, columns: Sequence[str]) -> str:
+    """The column's name today. Runs of the first edition number their levels: loss_3 is the third of loss@SIGMA."""
+    kind, _, number = name.rpartition("_")
+    levels = [each for each in columns if each.startswith(f"{kind}@")]
+    return levels[int(number) - 1] if is_count(number) and 0 < int(number) <= len(levels) else name
 
 
 def tensorboard_log(folder: Path, *, until: int) -> Log:
@@ -121,5 +145,6 @@ def wandb_log(folder: Path, settings: Mapping[str, object], *, until: int) -> Lo
     name = kept.read_text().strip() if until and kept.exists() else None
     settings = dict(settings)
     run = wandb.init(project="scorefield", name=folder.name, dir=str(folder), config=settings, id=name, resume="allow")
-    kept.write_text(f"{run.id}\n")
+    with new_file(kept) as file:
+        file.write(f"{run.id}\n".encode())
     return lambda step, numbers: run.log(dict(numbers), step=step)

@@ -22,12 +22,12 @@ from torch import nn
 from scorefield import acceleration, data
 from scorefield.distributed import Group, device_name, pick_device
 from scorefield.models.build import NETWORKS, build_network, build_schedule
-from scorefield.models.model import check_is_network, load
+from scorefield.models.model import Weights, check_is_network, load
 from scorefield.models.pretrained import find
 from scorefield.models.recipes import RECIPES, Recipe
 from scorefield.objectives import Objective, denoising, sliced
-from scorefield.progress import Bar, Track, silent
-from scorefield.score import same_shape
+from scorefield.progress import Bar, Track, plural, silent
+from scorefield.score import ConditionalScore, same_shape
 from scorefield.training.folder import (
     NOT_FINITE_FIX,
     Run,
@@ -36,8 +36,8 @@ from scorefield.training.folder import (
     evaluating,
     locked,
     say_nothing,
-    write_recipe,
 )
+from scorefield.training.history import held_out_loss
 from scorefield.training.logs import Log, LossMeter, log_bins
 from scorefield.training.trainer import Batch, RecordedTrainer, Trainer, adam, score_matching
 
@@ -134,16 +134,20 @@ def train(
             _start_from(recipe.start, run)
         with stop.listening(), chosen_kernels(group.device, deterministic=recipe.deterministic):
             if group.main:
-                write_recipe(recipe, out)
+                run.tidy()
+                run.write_settings()
                 run.open_logs([log(until=run.step) for log in extra_logs])
                 run.catch_up(stop.due)
             group.wait()
             _loop(run, draw_batch, stop)
         unfinished = run.step < recipe.steps
         stop.number = next(filter(None, group.all(stop.number)), 0) if unfinished else 0
+        weights: Weights = "ema" if recipe.ema else "raw"
         if unfinished:
             why = stop.reason or "another process was told to stop"
             say(f"stopped at step {run.step} of {recipe.steps}: {why} (go on with --resume)")
+        elif (loss := held_out_loss(out, recipe, step=run.step, weights=weights)) is not None:
+            say(f"held-out loss {loss}")
     if stop.number:
         interrupted(stop.number)
     return run.saved or out
@@ -156,9 +160,12 @@ def _prepare(
     images, held_out = group.main_first(partial(training_images, recipe, track=track))
     channels, height, width = images.shape
     apart = "" if held_out is None else f", and {len(held_out)} held out"
-    say(f"{len(images)} images of {channels} × {height} × {width} from {images.name}{apart}")
+    say(f"{plural(len(images), 'image')} of {channels} × {height} × {width} from {images.name}{apart}")
+    for note in dict.fromkeys((*images.notes, *(held_out.notes if held_out is not None else ()))):
+        say(f"note: {note}")
     if held_out is not None and len(held_out) < recipe.held_out:
-        say(f"note: {recipe.held_out} held-out images were asked for; {len(held_out)} are all there are, or a fifth")
+        found = f"{len(held_out)} are used, all there are or a fifth"
+        say(f"note: {recipe.held_out} held-out images were asked for; {found}")
     own = network is not None
     network = (build_network(recipe, channels=channels) if network is None else network).to(group.device)
     classes = images.classes if _takes_labels(network, images) else ()
@@ -172,7 +179,8 @@ def _prepare(
     kept = None if held_out is None else _resident(held_out, bool(classes), group.device)
     ends = getattr(network, "sigma_range", None)  # a network for a range of σ has its losses recorded in bins
     sigmas = build_schedule(recipe) if ends is None else log_bins(*ends)
-    run = Run(recipe, out, group, trainer, sigmas, images.shape, classes, metadata, kept, say)
+    score_of = partial(_score_of, recipe)
+    run = Run(recipe, out, group, trainer, sigmas, images.shape, classes, metadata, kept, say, score_of)
     return run, batches(images, group, batch_size=recipe.batch_size, seed=recipe.seed, labels=bool(classes))
 
 
@@ -200,16 +208,12 @@ def _takes_labels(network: nn.Module, images: data.Images) -> bool:
 
 def _trainer(recipe: Recipe, group: Group, network: nn.Module) -> Trainer:
     """The trainer of the recipe, in the form that suits this device and this number of processes."""
-    fused = uses_fused_kernels(recipe, network)
-    score = network
-    if fused:
-        dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float16
-        score = acceleration.fused(network, dtype=dtype)  # type: ignore[assignment]
-    elif recipe.compile and group.device.type == "cuda":
-        score = torch.compile(network)  # type: ignore[assignment]
+    fused, score = uses_fused_kernels(recipe, network), _score_of(recipe, network)
+    if not fused and recipe.compile and group.device.type == "cuda":
+        score = torch.compile(network)
     make: Callable[..., Trainer]
     if fused and group.world == 1 and not recipe.micro_batch:
-        make = partial(RecordedTrainer, bad=score.bad)  # type: ignore[arg-type]
+        make = partial(RecordedTrainer, bad=score.bad)  # type: ignore[attr-defined]
     else:
         micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)
         make = partial(Trainer, micro_batch=micro_batch, rank=group.rank, share=group.mean_)
@@ -224,6 +228,13 @@ def _trainer(recipe: Recipe, group: Group, network: nn.Module) -> Trainer:
     average = {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None
     settings = {name: getattr(recipe, name) for name in ("learning_rate", "warmup", "clip", "ema", "seed")}
     return make(network, loss, adam(network, recipe.learning_rate), average, **settings)
+
+
+def _score_of(recipe: Recipe, network: nn.Module) -> ConditionalScore:
+    """The network's score by the fused kernels if the recipe trains by them, otherwise the network."""
+    if not uses_fused_kernels(recipe, network):
+        return network
+    return acceleration.fused(network, dtype=torch.bfloat16 if recipe.precision == "bfloat16" else torch.float16)
 
 
 def uses_fused_kernels(recipe: Recipe, network: nn.Module) -> bool:
@@ -393,14 +404,19 @@ def _loop(run: Run, draw_batch: DrawBatch, stop: Stop) -> None:
                     run.seconds = time.monotonic() - began
                     run.save()
                 if evaluate:
-                    run.evaluate()
+                    run.evaluate(stop.due)
                 if save:
                     note = bar.note
                     run.preview(stop.due, partial(bar.advance, step))
                     bar.advance(step, note)
+            if save or evaluate:  # a signal may come while losses are measured and samples are drawn
+                late = not ends and not stops and group.any(stop.due())
+                stops = stops or late
+                if late and not save and group.main:
+                    run.seconds = time.monotonic() - began
+                    run.save()
             if save:
                 meter.clear()  # a resumed run starts to count at a checkpoint
-                stops = stops or (not ends and group.any(stop.due()))  # a signal may come while samples are drawn
             if evaluate or save or stops:
                 group.wait()
             if stops:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from scorefield.acceleration.graphs import warm_up
-from scorefield.noise import SampleNoise, as_schedule, level_at
+from scorefield.noise import SampleNoise, as_schedule, level_at, sample_seeds
 from scorefield.objectives import denoising, weighted
 from scorefield.score import ConditionalScore, Score
 
@@ -221,6 +221,8 @@ class RecordedTrainer(Trainer):
 
 def not_finite(tensors: list[Tensor]) -> Tensor:
     """1 if any number in them is not finite, otherwise 0, (): on their device, without waiting for it."""
+    if tensors[0].device.type == "mps":  # where older versions of PyTorch lack the kernel below
+        return (~torch.stack([each.isfinite().all() for each in tensors]).all()).float()
     found, one = torch.zeros((), device=tensors[0].device), torch.ones((), device=tensors[0].device)
     torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, one)
     return found
@@ -256,22 +258,50 @@ def update_average(average: dict[str, Tensor], network: nn.Module, decay: float)
 
 
 @torch.no_grad()
-def held_out_losses(score: ConditionalScore, batch: Batch, sigmas: Tensor, *, batch_size: int) -> Tensor:
-    """λ(σ)ℓ(σ) of the denoising objective at each noise level on held-out images, (L,), with noise that never changes.
+def held_out_losses(
+    score: ConditionalScore, batch: Batch, sigmas: Tensor, *, dequantise: bool, batch_size: int, first: int = 0
+) -> Tensor:
+    """λ(σ)ℓ(σ) of the denoising objective for every held-out image at every noise level, (L, N).
 
-    Image k is perturbed at level k modulo L; fewer images than levels are used in several rounds.
+    `batch_size` images go through the network at once. Image k has noise of its own at each level, which never changes:
+    losses are comparable over a run and between runs. `first` is the number of the first level here. Pixels are
+    dequantised if they are in training, but never mirrored: mirrored images are added to learn more from the data, and
+    the loss is to be that of the data themselves.
     """
-    rounds = -(-len(sigmas) // len(batch.pixels))
-    pixels = batch.pixels.repeat(rounds, 1, 1, 1)
-    labels = None if batch.labels is None else batch.labels.repeat(rounds)
-    levels = torch.arange(len(pixels), device=pixels.device) % len(sigmas)
-    total = torch.zeros(len(sigmas), device=pixels.device)
-    for start in range(0, len(pixels), batch_size):
-        part = slice(start, min(start + batch_size, len(pixels)))
-        noise = SampleNoise(range(part.start, part.stop))
-        x = prepare(pixels[part], noise, flip=False, dequantise=False)
-        conditioned: Score = score if labels is None else partial(score, label=labels[part])
-        objective = partial(denoising, randn_like=noise.randn_like)
-        losses = weighted(conditioned, x, sigmas[levels[part]], objective=objective)
-        total.index_add_(0, levels[part], losses.float())
-    return total / torch.bincount(levels, minlength=len(sigmas))
+    n = len(batch.pixels)
+    losses = torch.empty(len(sigmas), n, device=batch.pixels.device)
+    for level, sigma in enumerate(sigmas):
+        number = first + level
+        for start in range(0, n, batch_size):
+            places = range(start, min(start + batch_size, n))
+            rows = slice(places.start, places.stop)
+            part, noise = batch.part(rows), SampleNoise(sample_seeds(number, places))
+            x = prepare(part.pixels, noise, flip=False, dequantise=dequantise)
+            conditioned: Score = score if part.labels is None else partial(score, label=part.labels)
+            objective = partial(denoising, randn_like=noise.randn_like)
+            losses[level, rows] = weighted(conditioned, x, sigma.expand(len(x)), objective=objective).float()
+    return losses
+
+
+class MeanLosses(NamedTuple):
+    """Losses on n images: their means and the standard errors of these, which a single image does not have."""
+
+    n: int
+    mean: float
+    """The mean over all noise levels (Eq. 6)."""
+    error: float | None
+    by_level: list[float]
+    errors_by_level: list[float | None]
+
+
+def mean_losses(losses: Tensor) -> MeanLosses:
+    """The means of losses (L, N) over the images.
+
+    The images are independent, but not the losses of one image at several levels: the standard error of the mean over
+    all levels is that of the images' own means.
+    """
+    rows = torch.cat([losses.mean(0, keepdim=True), losses]).cpu().double()
+    n = rows.shape[1]
+    mean, *means = rows.mean(1).tolist()
+    error, *errors = (rows.std(1) / n**0.5).tolist() if n > 1 else [None] * len(rows)
+    return MeanLosses(n, mean, error, means, errors)

@@ -72,6 +72,9 @@ def test_a_resumed_log_keeps_the_rows_up_to_its_step(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "4,1")  # a line that was cut short
     csv_log(path, ["loss", "loss@1"], until=2)(3, {"loss@1": 5.0})
     assert path.read_text().splitlines() == ["step,loss,loss@1", "1,0.333333,", "2,0.666667,", "3,,5"]
+    path.write_text(path.read_text() + "4,1,2")  # and one that may be: its last number was 2.5
+    csv_log(path, ["loss", "loss@1"], until=4)
+    assert path.read_text().splitlines()[3:] == ["3,,5"]
 
 
 @pytest.mark.parametrize("with_labels", [False, True])

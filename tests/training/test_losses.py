@@ -14,10 +14,10 @@ from scorefield.models.model import load
 from scorefield.models.recipes import Recipe
 from scorefield.noise import geometric
 from scorefield.training import train
-from scorefield.training.history import LogTable, history, last_step, read_log, run_of
+from scorefield.training.history import LogTable, held_out_loss, history, last_step, read_log, run_of
 from scorefield.training.logs import LossMeter, column, columns, log_bins
 from scorefield.training.trainer import Losses
-from training.small_runs import ALONE
+from training.small_runs import ALONE, quick, rows
 from training.small_runs import recipe as recipe
 
 CPU = torch.device("cpu")
@@ -111,22 +111,38 @@ def test_the_columns_of_older_runs_get_their_noise_levels(tmp_path: Path) -> Non
     assert read_log(tmp_path / "log.csv").columns[2] == "loss_1"  # without a recipe, as the file has it
 
 
-def test_an_older_run_goes_on_with_new_columns(recipe: Recipe, tmp_path: Path) -> None:
-    """Its earlier rows stay, in the same order."""
-    run = tmp_path / "run"
-    train(replace(recipe, steps=4), run, ALONE)
-    for name in ("log.csv", "held_out.csv"):
+@pytest.mark.parametrize("numbered", [True, False])
+def test_an_older_run_goes_on_with_new_columns(numbered: bool, recipe: Recipe, tmp_path: Path) -> None:
+    """Its earlier rows stay. Held-out losses were measured with every image at one level only, which is said, and had
+    no standard errors; the first edition numbered its levels."""
+    run, said = tmp_path / "run", list[str]()
+    recipe = replace(recipe, previews=0)
+    quick(replace(recipe, steps=4), run)
+    header = ["step", *columns("held_out", [1, 0.1, 0.01]), *columns("ema_held_out", [1, 0.1, 0.01])]
+    lines = [",".join(header), *(f"{step},9,2,3,4,8,5,6,7" for step in (3, 4))]
+    (run / "held_out.csv").write_text("\n".join(lines) + "\n")
+    for name in ("log.csv", "held_out.csv") if numbered else ():
         text = (run / name).read_text()
         for number, sigma in enumerate(("1", "0.1", "0.01"), 1):
             text = text.replace(f"@{sigma},", f"_{number},").replace(f"@{sigma}\n", f"_{number}\n")
         (run / name).write_text(text)
-    assert "loss_2" in (run / "log.csv").read_text()
+    assert ("loss_2" in (run / "log.csv").read_text()) == numbered
     before = read_log(run / "log.csv", recipe)
-    train(recipe, run, ALONE, resume=True)
+    old = held_out_loss(run, recipe, step=4, weights="ema")
+    assert old is not None
+    assert (old.step, old.n, old.loss, old.standard_error) == (4, None, 8, None)
+    assert old.by_sigma == {"1": (5, None), "0.1": (6, None), "0.01": (7, None)}
+    assert str(old) == "8 at step 4 (ema weights)"
+    quick(recipe, run, resume=True, say=said.append)
     after = read_log(run / "log.csv")
     assert after.columns == before.columns
     assert after.rows[:4] == before.rows
     assert len(after.rows) == 6
+    held_out = rows(run / "held_out.csv")
+    assert [row["step"] for row in held_out] == ["3", "4", "6"]
+    assert [held_out[1][name] for name in ("n", *header[1:])] == ["", *"92348567"]
+    assert [row["n"] for row in held_out] == ["", "", "4"]
+    assert any("held_out.csv so far are of an older version" in line for line in said)
 
 
 def test_a_table_is_thinned_with_its_ends() -> None:

@@ -57,21 +57,6 @@ def wait_for_step(log: Path, step: int, process: subprocess.Popen[str]) -> None:
 # ---------------------------------------------------------------- alone
 
 
-def test_kill_9_and_resume(recipe: Recipe, tmp_path: Path) -> None:
-    """Killed twice, and the end is that of a run nothing happened to."""
-    recipe = replace(recipe, steps=60, checkpoint_every=7)
-    for resume, step in (([], 11), (["--resume"], 38)):  # between two checkpoints; when exactly, the machine decides
-        process = subprocess.Popen(
-            command(recipe, tmp_path / "killed", *resume), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
-        )
-        wait_for_step(tmp_path / "killed" / "log.csv", step, process)
-        process.kill()
-        process.communicate()
-    subprocess.run(command(recipe, tmp_path / "killed", "--resume"), env=ENVIRONMENT, check=True, capture_output=True)
-    subprocess.run(command(recipe, tmp_path / "whole"), env=ENVIRONMENT, check=True, capture_output=True)
-    assert_same(final(tmp_path / "whole", 60), final(tmp_path / "killed", 60))
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_save_first(number: signal.Signals, recipe: Recipe, tmp_path: Path) -> None:
     recipe = replace(recipe, steps=10**6, checkpoint_every=10**6)
@@ -165,21 +150,21 @@ def test_two_processes_begin_with_the_same_model(recipe: Recipe, tmp_path: Path)
 def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path: Path) -> None:
     """Only the second is told to stop; both do, at one step and with one status, and the first writes the checkpoint
     and says so."""
-    recipe = replace(recipe, steps=60, checkpoint_every=100)
+    recipe = replace(recipe, steps=30, checkpoint_every=100)
     processes = pair(recipe, tmp_path / "run")
     wait_for_step(tmp_path / "run" / "log.csv", 5, processes[0])
     processes[1].send_signal(signal.SIGTERM)
     said = [process.communicate(timeout=60)[1] for process in processes]
     assert [process.returncode for process in processes] == [143, 143], said
     step = load(tmp_path / "run").step
-    assert 5 <= step < 60
-    assert f"stopped at step {step} of 60: another process was told to stop (go on with --resume)" in said[0]
+    assert 5 <= step < 30
+    assert f"stopped at step {step} of 30: another process was told to stop (go on with --resume)" in said[0]
     assert "stopped" not in said[1]
     for out, more in (("run", ["--resume"]), ("whole", [])):
         for process in pair(recipe, tmp_path / out, *more):
             assert process.wait(timeout=60) == 0
             process.communicate()
-    assert_same(final(tmp_path / "whole", 60), final(tmp_path / "run", 60))
+    assert_same(final(tmp_path / "whole", 30), final(tmp_path / "run", 30))
 
 
 def spoiling(loss: str, when: str) -> str:
@@ -225,7 +210,7 @@ def test_a_process_that_fails_in_a_group_ends_with_its_own_status(tmp_path: Path
         "def fail(*args, **kwargs):\n"
         f"    dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
         "    raise ValueError('odd input')\n"
-        "cli.app.cli = fail\n"
+        "cli.run_command = fail\n"
         "atexit.register(os.abort)\n"
         "cli.main(['info'])\n"
     )

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 from labelled import Labelled
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import scorefield.training.run as run_module
 from scorefield import acceleration
 from scorefield.models.recipes import Recipe
 from scorefield.networks import RefineNet
-from scorefield.noise import SampleNoise
+from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.objectives import sliced
 from scorefield.training.run import uses_fused_kernels
 from scorefield.training.trainer import (
@@ -25,10 +25,11 @@ from scorefield.training.trainer import (
     RecordedTrainer,
     Trainer,
     held_out_losses,
+    mean_losses,
     prepare,
     score_matching,
 )
-from training.small_runs import ALONE
+from training.small_runs import ALONE, Small
 
 PIXELS = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -36,9 +37,15 @@ PIXELS = torch.randint(0, 256, (6, 4, 4, 1), dtype=torch.uint8, generator=torch.
 SIGMAS = torch.tensor([1.0, 0.1])
 
 
-def fresh(kind: type[Trainer] = Trainer, *, fused: bool = False, **settings: Any) -> Trainer:  # noqa: ANN401
+def fresh(
+    kind: type[Trainer] = Trainer,
+    *,
+    network: nn.Module | None = None,
+    fused: bool = False,
+    **settings: Any,  # noqa: ANN401
+) -> Trainer:
     torch.manual_seed(0)
-    network = RefineNet(channels=1, width=2, sigmas=SIGMAS)
+    network = network or RefineNet(channels=1, width=2, sigmas=SIGMAS)
     optimizer = torch.optim.Adam(network.parameters(), fused=fused)
     return kind(network, score_matching(network, SIGMAS), optimizer, learning_rate=1e-2, seed=3, **settings)
 
@@ -203,7 +210,7 @@ def test_long_gradients_are_shortened() -> None:
 @pytest.mark.parametrize("fused", [False, True])
 def test_an_update_without_a_finite_gradient_is_skipped(micro_batch: int, fused: bool) -> None:
     """The loss is finite, with a derivative of 0 · ∞ in the second of two parts. Often enough, and it is NaN."""
-    trainer, good = fresh(fused=fused, micro_batch=micro_batch, clip=1.0), torch.ones(())
+    trainer, good = fresh(network=Small(), fused=fused, micro_batch=micro_batch, clip=1.0), torch.ones(())
     plain = trainer.loss
 
     def loss(batch: Batch, noise: SampleNoise) -> Losses:
@@ -259,41 +266,81 @@ def test_half_of_the_images_are_mirrored() -> None:
     assert abs(mirrored.float().mean() - 0.5) < 4.5 * 0.5 / 2000**0.5
 
 
-def silent(x: Tensor, sigma: Tensor) -> Tensor:
-    return torch.zeros_like(x)
+GREYS = torch.tensor([0, 51, 102, 255], dtype=torch.uint8)[:, None, None, None].expand(-1, 1, 2, 1)
+"""Four images of 1 × 2 pixels with values of 0, 1/5, 2/5 and 1."""
 
 
-def test_held_out_loss_of_a_silent_score() -> None:
-    """s = 0: λℓ = ½‖z‖² has mean D/2 at every level, always with the same z."""
-    pixels = torch.zeros(3000, 4, 4, 1, dtype=torch.uint8)
-    each = held_out_losses(silent, Batch(pixels), torch.tensor([1.0, 0.1, 0.01]), batch_size=700)
-    torch.testing.assert_close(each, torch.full((3,), 8.0), atol=5 * (8 / 1000) ** 0.5, rtol=0)
-    assert len(set(each.tolist())) == 3
-    again = held_out_losses(silent, Batch(pixels), torch.tensor([1.0, 0.1, 0.01]), batch_size=3000)
-    torch.testing.assert_close(each, again)
+def towards_black(x: Tensor, sigma: Tensor) -> Tensor:
+    """s(x̃, σ) = −x̃/σ², so that λℓ = ½‖σs + z‖² = ½‖x/σ‖² whatever z is."""
+    return -x / sigma[:, None, None, None].square()
 
 
-def test_few_held_out_images_see_every_level() -> None:
-    """s = 0 and λ = σ²: two images make ½‖z‖² of five levels, each of noise of its own, in three rounds."""
-    pixels, sigmas = torch.zeros(2, 4, 4, 1, dtype=torch.uint8), torch.linspace(1, 0.1, 5)
-    each = held_out_losses(silent, Batch(pixels), sigmas, batch_size=4)
-    halves = [SampleNoise([k]).randn_like(torch.empty(1, 1, 4, 4)).square().sum().item() / 2 for k in range(6)]
-    expected = [(halves[0] + halves[5]) / 2, *halves[1:5]]
-    torch.testing.assert_close(each, torch.tensor(expected))
+@pytest.mark.parametrize("batch_size", [1, 3, 4])
+def test_every_held_out_image_is_measured_at_every_level(batch_size: int) -> None:
+    """λℓ = x₁²/σ² by hand. Where every image is at one level only, the means are those of two images each."""
+    sigmas = torch.tensor([1.0, 0.5])
+    losses = held_out_losses(towards_black, Batch(GREYS), sigmas, dequantise=False, batch_size=batch_size)
+    torch.testing.assert_close(losses, torch.tensor([[0.0, 0.04, 0.16, 1.0], [0.0, 0.16, 0.64, 4.0]]))
+    found = mean_losses(losses)
+    error = (((0.3**2 + 0.26**2 + 0.14**2 + 0.7**2) / 3) / 4) ** 0.5
+    assert found.n == 4
+    assert found.by_level == pytest.approx([0.3, 1.2])
+    assert found.errors_by_level == pytest.approx([error, 4 * error])
+    assert (found.mean, found.error) == pytest.approx((0.75, 2.5 * error))
+    assert mean_losses(losses[:, :1])[1:] == (0.0, None, [0.0, 0.0], [None, None])
+
+
+def test_held_out_images_are_dequantised_but_not_mirrored() -> None:
+    """(value + u)/256 with the u of an image at a level, which never changes, in the image's own orientation."""
+    pixels = torch.tensor([[[0], [255]]], dtype=torch.uint8)[None].expand(5, -1, -1, -1)
+    seen = list[Tensor]()
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        seen.append(x)
+        return torch.zeros_like(x)
+
+    sigmas = torch.tensor([1e-3, 1e-4])
+    for batch_size in (5, 2):
+        held_out_losses(score, Batch(pixels), sigmas, dequantise=True, batch_size=batch_size)
+    for level, (x, parts) in enumerate(zip(seen[:2], (seen[2:5], seen[5:]), strict=True)):
+        noise = SampleNoise(sample_seeds(level, range(5)))
+        u = noise.rand_like(torch.empty(5, 1, 1, 2))
+        z = noise.randn_like(torch.empty(5, 1, 1, 2))
+        expected = (torch.tensor([0.0, 255.0]) + u) / 256 + sigmas[level] * z
+        torch.testing.assert_close(x, expected)
+        torch.testing.assert_close(torch.cat(parts), expected)
 
 
 def test_held_out_images_keep_their_labels() -> None:
-    """In batches, and in several rounds where there are fewer images than levels."""
-    pixels, labels, sigmas = PIXELS[:3], torch.tensor([4, 0, 2]), torch.linspace(1, 0.1, 7)
-    seen = list[tuple[float, int]]()
+    labels, seen = torch.tensor([4, 0, 2]), list[tuple[float, int]]()
 
     def score(x: Tensor, sigma: Tensor, *, label: Tensor) -> Tensor:
-        seen.extend(zip([round(v, 2) for v in sigma.tolist()], label.tolist(), strict=True))
+        seen.extend(zip(sigma.tolist(), label.tolist(), strict=True))
         return torch.zeros_like(x)
 
-    held_out_losses(score, Batch(pixels, labels), sigmas, batch_size=4)
-    order = [(round(v, 2), int(labels[k % 3])) for k, v in enumerate([*sigmas.tolist(), *sigmas[:2].tolist()])]
-    assert seen == order
+    held_out_losses(score, Batch(PIXELS[:3], labels), torch.tensor([1.0, 0.5]), dequantise=True, batch_size=2)
+    assert seen == [(1.0, 4), (1.0, 0), (1.0, 2), (0.5, 4), (0.5, 0), (0.5, 2)]
+
+
+class UniformGrid(SampleNoise):
+    """Uniform numbers (k + ½)/N for the N examples, instead of random ones."""
+
+    def rand_like(self, x: Tensor) -> Tensor:
+        return ((torch.arange(len(x)) + 0.5) / len(x)).reshape(-1, *[1] * (x.ndim - 1)).expand_as(x)
+
+
+@pytest.mark.parametrize("levels", [2, 3, 10])
+def test_every_noise_level_is_trained_equally_often(levels: int) -> None:
+    """Exactly, for uniform numbers in equal steps; and by χ² for the trainer's own (4.5 standard deviations)."""
+    sigmas = torch.linspace(1, 0.1, levels)
+    loss, pixels = score_matching(lambda x, sigma: x, sigmas, dequantise=False), torch.zeros(60, 1, 1, 1).byte()
+    drawn = loss(Batch(pixels), UniformGrid(range(60))).sigmas
+    assert [(drawn == sigma).sum().item() for sigma in sigmas] == [60 // levels] * levels
+    pixels, n = pixels[:1].expand(6000, -1, -1, -1), 6000
+    drawn = loss(Batch(pixels), SampleNoise.at_step(0, 0, range(n))).sigmas
+    counts = torch.stack([(drawn == sigma).sum() for sigma in sigmas]).double()
+    chi_square = ((counts - n / levels) ** 2 / (n / levels)).sum().item()
+    assert chi_square < (levels - 1) + 4.5 * (2 * (levels - 1)) ** 0.5
 
 
 def test_the_noise_of_a_place_does_not_depend_on_its_neighbours() -> None:

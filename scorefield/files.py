@@ -7,6 +7,8 @@ import json
 import math
 import os
 import re
+import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -59,6 +61,25 @@ def writing(target: Path) -> Iterator[None]:
         raise OSError(error.errno, f"could not write {target}: {os.strerror(error.errno)}{cure}") from error
 
 
+def check_writable(folder: Path, *, size: int = 0, fix: str) -> None:
+    """Check before long work that a file of that many bytes can be written into this folder, which is made if it is
+    missing. `fix` is the end of the error's message."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"cannot make the folder {folder}: {error.strerror} ({fix})") from error
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:  # permissions do not tell: /proc has those of a usual folder
+            file.write(bytes(4096))
+            file.flush()
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise OSError(f"cannot write into {folder}: {error.strerror} ({fix})") from error
+    if free < size:
+        have, wanted = (f"{number / 1e6:,.0f} MB" for number in (free, size))
+        raise OSError(f"{folder} has {have} of free space, but {wanted} are needed ({fix})")
+
+
 def _forget(target: Path) -> None:
     """Remove unfinished files of runs that were killed while they wrote this target."""
     for part in target.parent.glob(f"{target.name}.*.part"):
@@ -82,6 +103,22 @@ def write_json(path: Path, numbers: dict[str, Any]) -> None:
     text = re.sub(r"\[\n([^\[\]{}\"]+)\n *\]", lambda found: f"[{' '.join(found[1].split())}]", text)
     with new_file(path) as file:
         file.write(text.encode() + b"\n")
+
+
+def parse_json(text: str | bytes) -> Any:  # noqa: ANN401
+    """The value in a JSON text. Nesting that is too deep is a ValueError, too."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401
+    """The value in a JSON file. If the file is damaged, a ValueError names it."""
+    try:
+        return parse_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged or no JSON file: {error}") from error
 
 
 def from_here(path: Path) -> str | None:

@@ -33,7 +33,8 @@ def load(
     of images (one subfolder for each class gives labels), an .npy or .npz file (with `images` and `labels`).
 
     `crop` cuts a centred square with this side out of each image. Then `image_size`, one number or (H, W), cuts it to
-    that aspect ratio and resizes it. A folder is decoded once; its images are kept in the cache.
+    that aspect ratio and resizes it. A folder is decoded once; its images are kept in the cache. `notes` of the result
+    says what was skipped, cropped or resized.
     """
     fit = parse_fit(image_size, crop)
     name, colon, part = source.partition(":")

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scorefield.data.cache import prepared
+from scorefield.data.cache import Prepared, Row, prepared
 from scorefield.data.folders import VERSION
 from scorefield.data.images import Images, Labels, Pixels, digest_of
+from scorefield.data.npy import Array, is_archive, map_array, names_of, read_arrays
 from scorefield.data.pictures import Fit, crop_and_resize
 from scorefield.progress import Track
-
-Array = NDArray[Any]
 
 MOST_CLASSES = 2**16
 TYPE_FIXES = {
@@ -35,45 +31,41 @@ def array_images(
     if fit == Fit():
         return Images(pixels, source, digest, labels, classes)
 
-    def read(k: int) -> Pixels:
+    def read(k: int) -> Row:
         from PIL import Image
 
         row = np.asarray(pixels[k])
-        return crop_and_resize(Image.fromarray(row[..., 0] if row.shape[-1] == 1 else row), names[k], fit)
+        picture = Image.fromarray(row[..., 0] if row.shape[-1] == 1 else row)
+        return Prepared(crop_and_resize(picture, names[k], fit), row.shape[:2])
 
     key = hashlib.sha256(repr((VERSION, digest, tuple(fit))).encode()).hexdigest()
     names = [f"{source}[{k}]" for k in range(len(pixels))]
     rows = map(read, range(len(pixels)))
-    return prepared(key, source, names, rows, labels, classes, track=track, what=f"resizing {source}")
+    return prepared(key, source, names, rows, fit, labels, classes, track=track, what=f"resizing {source}")
 
 
 def read_array(path: Path) -> tuple[Pixels, Labels | None, tuple[str, ...]]:
-    """Images (N, H, W, C), labels and class names of an .npy file, memory-mapped, or an .npz file. Pickles are never
-    opened."""
+    """Images (N, H, W, C), labels and class names of an .npy file, memory-mapped, or an .npz file."""
     try:
-        arrays = _read_arrays(path)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(
-            f"cannot read {path} as an array of images: {error} "
-            "(write uint8 images with np.save(FILE, images) or np.savez(FILE, images=images))"
-        ) from error
+        arrays = _read_packed(path) if is_archive(path) else {"images": map_array(path)}
+    except ValueError as error:
+        fix = "write uint8 images with np.save(FILE, images) or np.savez(FILE, images=images)"
+        raise ValueError(f"{error} ({fix})") from error
     pixels = _checked_images(arrays["images"], path)
     return pixels, *_checked_labels(arrays.get("labels"), arrays.get("classes"), len(pixels), path)
 
 
-def _read_arrays(path: Path) -> dict[str, Array]:
-    """The arrays "images", "labels" and "classes", as far as the file has them. The images may have any name if there
-    is no other array."""
-    with path.open("rb") as file:
-        if file.read(2) != b"PK":  # not a zip archive
-            return {"images": np.load(path, mmap_mode="r", allow_pickle=False)}
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as arrays:
-            others = [name for name in arrays if name not in ("labels", "classes")]
-            name = others[0] if len(others) == 1 else next((name for name in ("images", "arr_0") if name in others), "")
-            if not name:
-                raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}, and no array named 'images'")
-            return {"images": arrays[name]} | {name: arrays[name] for name in ("labels", "classes") if name in arrays}
+def _read_packed(path: Path) -> dict[str, Array]:
+    """The arrays "images", "labels" and "classes" of an .npz file, as far as it has them. The images may have any name
+    if there is no other array."""
+    names = names_of(path)
+    others = [name for name in names if name not in ("labels", "classes")]
+    images = others[0] if len(others) == 1 else next((name for name in ("images", "arr_0") if name in others), "")
+    if not images:
+        held = ", ".join(names) or "nothing"
+        raise ValueError(f"cannot read {path} as an array: it holds {held}, and no array named 'images'")
+    arrays = read_arrays(path, [images, *(name for name in ("labels", "classes") if name in names)])
+    return {"images": arrays.pop(images), **arrays}
 
 
 def _checked_images(array: Array, path: Path) -> Pixels:

@@ -9,25 +9,52 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from scorefield.data.images import Images, Labels, Pixels, digest_of
+from scorefield.data.npy import map_array
+from scorefield.data.pictures import Fit, Size, describe_fit
 from scorefield.data.places import folder_of
-from scorefield.files import new_file
+from scorefield.files import new_file, read_json
 from scorefield.progress import Track
 
-Row = Pixels | str
-"""The pixels of an image, (H, W, C), or the reason why it cannot be read."""
-
-MOST_BROKEN = 0.01
-"""It is an error if a larger share of the images cannot be read."""
-NAMED = 10
+NAMED = 5
 """How many unreadable images a message names."""
+
+
+class Prepared(NamedTuple):
+    """An image, cropped and resized."""
+
+    pixels: Pixels
+    """(H, W, C)."""
+    size: Size
+    """What it was before."""
+
+
+Row = Prepared | str
+"""An image, or the reason why it cannot be read."""
+
+
+class Entry(NamedTuple):
+    """What the cache holds of some images."""
+
+    pixels: Pixels
+    """(N, H, W, C), memory-mapped."""
+    digest: str
+    broken: list[tuple[str, str]]
+    """The names of the images that cannot be read, each with the reason."""
+    change: str
+    """How the images were cropped and resized, in words."""
+
+
+def most_broken(n: int) -> int:
+    """How many of n images may be unreadable and are skipped: one in a hundred, or up to five if these are no more than
+    one in ten."""
+    return max(n // 100, min(5, n // 10))
 
 
 def prepared(
@@ -35,6 +62,7 @@ def prepared(
     source: str,
     names: Sequence[str],
     rows: Iterable[Row],
+    fit: Fit,
     labels: Labels | None,
     classes: tuple[str, ...],
     *,
@@ -45,61 +73,76 @@ def prepared(
 
     There is one row and one label for each name. The labels of images that cannot be read are dropped.
     """
-    entry = folder_of("cache") / key
-    if not (found := _open(entry)):
-        _write(entry, source, names, track(rows, what, len(names)))
-        if not (found := _open(entry)):
-            raise OSError(f"{entry}.npy was changed while it was written (delete it and try again)")
-    pixels, note = found
-    if broken := note["broken"]:
-        warnings.warn(f"skipped {_describe(broken, len(names), source)}; see {entry}.json", stacklevel=5)
+    place = folder_of("cache") / key
+    if not (entry := _open(place, names)):
+        _write(place, source, names, track(rows, what, len(names)), fit)
+        if not (entry := _open(place, names)):
+            raise OSError(f"{place}.npy was changed while it was written (delete it and try again)")
+    notes = [f"the images of {source} are {entry.change}"] if entry.change else []
+    if broken := entry.broken:
+        more = f" ({place}.json names all)" if len(broken) > NAMED else ""
+        notes.append(f"skipped {_describe(broken, len(names), source)}{more}")
         labels = None if labels is None else labels[~np.isin(names, [name for name, _ in broken])]
-    return Images(pixels, source, note["digest"], labels, classes)
+    return Images(entry.pixels, source, entry.digest, labels, classes, tuple(notes))
 
 
-def _open(entry: Path) -> tuple[Pixels, dict[str, Any]] | None:
-    """The pixels, memory-mapped, and the content of the JSON file, if the entry is complete."""
+def _open(place: Path, names: Sequence[str]) -> Entry | None:
+    """The entry for these images, if it is complete and whole."""
     try:
-        note = json.loads(entry.with_suffix(".json").read_text(encoding="utf-8"))
-        pixels = np.load(entry.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        note, pixels = read_json(place.with_suffix(".json")), map_array(place.with_suffix(".npy"))
+        entry = Entry(pixels, note["digest"], [(name, why) for name, why in note["broken"]], note["change"])
+        shape = tuple(note["shape"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return (pixels, note) if list(pixels.shape) == note.get("shape") else None
+    texts = [entry.digest, entry.change, *(text for pair in entry.broken for text in pair)]
+    whole = (
+        pixels.shape == shape
+        and pixels.ndim == 4
+        and pixels.dtype == np.uint8
+        and all(isinstance(text, str) for text in texts)
+        and {name for name, _ in entry.broken} <= set(names)
+        and len(pixels) == len(names) - len(entry.broken)
+    )
+    return entry if whole else None
 
 
-def _write(entry: Path, source: str, names: Sequence[str], rows: Iterable[Row]) -> None:
+def _write(place: Path, source: str, names: Sequence[str], rows: Iterable[Row], fit: Fit) -> None:
     try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=entry.parent) as scratch:
-            (*shape, channels), broken = _write_rows(scratch, names, rows)
-            if len(broken) > MOST_BROKEN * len(names):
-                raise ValueError(f"cannot use {_describe(broken, len(names), source)} (repair or remove them)")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place.parent) as scratch:
+            (*shape, channels), broken, sizes = _write_rows(scratch, names, rows)
+            if len(broken) > (most := most_broken(len(names))):
+                limit = f"at most {most} of {len(names)} may be skipped: " if most else ""
+                raise ValueError(f"cannot use {_describe(broken, len(names), source)} ({limit}repair or remove them)")
             pixels = np.memmap(scratch, np.uint8, "r", shape=(*shape, 3))[..., :channels]
-            with new_file(entry.with_suffix(".npy")) as file:
+            with new_file(place.with_suffix(".npy")) as file:
                 np.save(file, pixels)
             note = {"source": source, "shape": pixels.shape, "digest": digest_of(pixels), "broken": broken}
-        with new_file(entry.with_suffix(".json")) as file:
+            note["change"] = describe_fit(sizes, fit)
+        with new_file(place.with_suffix(".json")) as file:
             file.write(json.dumps(note, indent=2).encode())
     except OSError as error:
-        if not _open(entry):  # otherwise another process was faster, and this system does not replace files in use
+        # if there is an entry now, another process was faster, and this system does not replace files in use
+        if not _open(place, names):
             why = os.strerror(error.errno) if error.errno else error
             raise OSError(
-                f"cannot write prepared images into {entry.parent}: {why} "
+                f"cannot write prepared images into {place.parent}: {why} "
                 "(set SCOREFIELD_DATA to a folder with enough space that you may write to)"
             ) from error
 
 
 def _write_rows(
     scratch: BinaryIO, names: Sequence[str], rows: Iterable[Row]
-) -> tuple[tuple[int, int, int, int], list[tuple[str, str]]]:
-    """Write the rows, all with three channels. Their shape (N, H, W, C), where C is 1 if all of them are grey, and the
-    names of the unreadable images, each with the reason."""
-    broken, count, channels, size, first = [], 0, 1, (0, 0), ""
+) -> tuple[tuple[int, int, int, int], list[tuple[str, str]], set[Size]]:
+    """Write the rows, all with three channels. Their shape (N, H, W, C), where C is 1 if all of them are grey, the
+    names of the unreadable images, each with the reason, and the sizes that the others had."""
+    broken, sizes, count, channels, size, first = list[tuple[str, str]](), set[Size](), 0, 1, (0, 0), ""
     for name, row in zip(names, rows, strict=True):
         if isinstance(row, str):
             broken.append((name, row))
             continue
-        height, width, depth = row.shape
+        height, width, depth = row.pixels.shape
+        sizes.add(row.size)
         if not first:
             size, first = (height, width), name
         if size != (height, width):
@@ -108,10 +151,10 @@ def _write_rows(
                 "(resize them first; train does it with --image-size N)"
             )
         channels = max(channels, depth)
-        scratch.write(np.broadcast_to(row, (height, width, 3)).tobytes())
+        scratch.write(np.broadcast_to(row.pixels, (height, width, 3)).tobytes())
         count += 1
     scratch.flush()
-    return (count, *size, channels), broken
+    return (count, *size, channels), broken, sizes
 
 
 def _describe(broken: Sequence[tuple[str, str]], n: int, source: str) -> str:

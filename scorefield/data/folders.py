@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from scorefield.data.cache import Row, prepared
+from scorefield.data.cache import Prepared, Row, prepared
 from scorefield.data.images import Images, Labels
-from scorefield.data.pictures import ENDINGS, Fit, crop_and_resize, decode
+from scorefield.data.pictures import ENDINGS, Fit, crop_and_resize, decode, without_warnings
 from scorefield.data.places import folder_of
-from scorefield.progress import Track
+from scorefield.progress import Track, plural
 
 T = TypeVar("T")
 
@@ -25,14 +26,33 @@ VERSION = 1
 """Increase this when the same files give other pixels than before, so that old cache entries are not used."""
 MOST_THREADS, BLOCK = 8, 8
 """How many threads decode, and how many images a thread takes at a time."""
+KINDS_NAMED = 5
+"""How many kinds of other files a note names."""
 
 
 def folder_images(folder: Path, source: str, fit: Fit, *, track: Track[Any]) -> Images:
-    """All images in a folder and its subfolders, sorted by name. Names that begin with a dot are ignored."""
-    names = _names(folder)
+    """All images in a folder and its subfolders, sorted by name. Names that begin with a dot are ignored, and files of
+    other kinds with a note."""
+    names, others = _names(folder)
     if not names:
-        raise ValueError(f"{folder} holds no images (looked for {' '.join(ENDINGS)}, also in its subfolders)")
-    return file_images(folder, names, source, fit, track=track)
+        held = f", but {_kinds(others)}" if others else ""
+        raise ValueError(
+            f"{folder} holds no images{held} (looked for {' '.join(ENDINGS)}, also in its subfolders: convert images "
+            "of other kinds, or name another folder)"
+        )
+    images = file_images(folder, names, source, fit, track=track)
+    if not others:
+        return images
+    skipped = plural(others.total(), "file")
+    note = f"skipped {skipped} in {source}, of kinds that are not read: {_kinds(others)}"
+    return replace(images, notes=(note, *images.notes))
+
+
+def _kinds(endings: Counter[str]) -> str:
+    """Endings of files with their numbers, the most frequent first: "2 .txt, 1 .csv"."""
+    kinds = endings.most_common(KINDS_NAMED)
+    rest = endings.total() - sum(n for _, n in kinds)
+    return ", ".join([f"{n} {kind or 'without an ending'}" for kind, n in kinds] + [f"{rest} more"] * bool(rest))
 
 
 def file_images(folder: Path, names: Sequence[str], source: str, fit: Fit, *, track: Track[Any]) -> Images:
@@ -44,11 +64,12 @@ def file_images(folder: Path, names: Sequence[str], source: str, fit: Fit, *, tr
             image = decode(folder / names[k])
         except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
             return f"{type(error).__name__}: {error}"
-        return crop_and_resize(image, str(folder / names[k]), fit)
+        return Prepared(crop_and_resize(image, str(folder / names[k]), fit), (image.height, image.width))
 
     key = _content_key(folder, names, fit, track=track)
     rows = _in_order(read, len(names))
-    return prepared(key, source, names, rows, *_labels(names), track=track, what=f"decoding {folder}")
+    with without_warnings():
+        return prepared(key, source, names, rows, fit, *_labels(names), track=track, what=f"decoding {folder}")
 
 
 def _in_order(read: Callable[[int], T], n: int) -> Iterator[T]:
@@ -69,9 +90,10 @@ def _in_order(read: Callable[[int], T], n: int) -> Iterator[T]:
             yield from waiting.popleft().result()
 
 
-def _names(folder: Path) -> list[str]:
-    """The paths of all image files, relative to the folder, with forward slashes."""
-    names, seen = [], set()
+def _names(folder: Path) -> tuple[list[str], Counter[str]]:
+    """The paths of all image files, relative to the folder, with forward slashes; and how many other files there are,
+    by their endings."""
+    names, others, seen = list[str](), Counter[str](), set[Path]()
     for here, folders, files in os.walk(folder, followlinks=True):
         place = Path(here)
         if place.resolve() in seen:  # a link to a folder above would never end
@@ -79,9 +101,11 @@ def _names(folder: Path) -> list[str]:
             continue
         seen.add(place.resolve())
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        wanted = (name for name in files if name.lower().endswith(ENDINGS) and not name.startswith("."))
+        shown = [name for name in files if not name.startswith(".")]
+        wanted = [name for name in shown if name.lower().endswith(ENDINGS)]
         names += [(place / name).relative_to(folder).as_posix() for name in wanted]
-    return sorted(names)
+        others.update(Path(name).suffix.lower() for name in shown if not name.lower().endswith(ENDINGS))
+    return sorted(names), others
 
 
 def _labels(names: Sequence[str]) -> tuple[Labels | None, tuple[str, ...]]:

@@ -30,6 +30,8 @@ class Images:
     labels: Labels | None = field(default=None, repr=False)
     classes: tuple[str, ...] = ()
     """The name of each class, by its number; empty if there are no labels."""
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    """What a user should know about how they were read: files that were skipped, images that were cropped or shrunk."""
 
     def __post_init__(self) -> None:
         if self.labels is not None and len(self.labels) != len(self.pixels):
@@ -101,7 +103,7 @@ def split(images: Images, held_out: int) -> tuple[Images, Images]:
 def _part(images: Images, pixels: Pixels, rows: slice | NDArray[np.int64], part: str) -> Images:
     digest = hashlib.sha256(f"{part} of {images.digest}".encode()).hexdigest()
     labels = None if images.labels is None else images.labels[rows]
-    return Images(pixels, images.name, digest, labels, images.classes)
+    return Images(pixels, images.name, digest, labels, images.classes, images.notes)
 
 
 def _private(pixels: Pixels) -> Pixels:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import gzip
 import io
 import math
+import os
 import re
 import struct
 import tarfile
-import warnings
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,22 +85,25 @@ MNIST_SHA256 = {
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
 """Checksums of the unpacked files."""
+MOST_UNPACKED = 2**28
+"""The longest of them has 47 MB, and a damaged file may claim any length."""
 
 
 def load_mnist(part: str, fit: Fit, track: Track[Any]) -> Images:
     """(N, 28, 28, 1) from IDX files. If the label file is missing and cannot be downloaded, there are no labels."""
     image_file, label_file = MNIST_FILES[part]
-    pixels, labels = _mnist_array(image_file, 3, track)[..., None], None
+    pixels, labels, note = _mnist_array(image_file, 3, track)[..., None], None, ""
     try:
         labels = _mnist_array(label_file, 1, track).astype(np.int64)
     except OSError as error:
-        warnings.warn(f"the images of mnist are loaded without their labels: {error}", stacklevel=3)
+        note = f"the images of mnist are loaded without their labels: {error}"
     if labels is not None and (len(labels) != len(pixels) or labels.max() > 9):
         raise ValueError(
             f"{label_file} in {folder_of('mnist')} should hold {len(pixels)} labels 0 ... 9, one for each image, but "
             f"has {len(labels)} labels 0 ... {labels.max()} {DELETE}"
         )
-    return array_images(pixels, f"mnist:{part}", fit, labels, (), track=track)
+    images = array_images(pixels, f"mnist:{part}", fit, labels, (), track=track)
+    return replace(images, notes=(note, *images.notes)) if note else images
 
 
 def _mnist_array(name: str, dimensions: int, track: Track[Any]) -> NDArray[np.uint8]:
@@ -126,11 +129,13 @@ def _download_mnist(plain: Path, track: Track[Any]) -> bytes:
 
 
 def _unpack(packed: bytes) -> bytes | None:
-    """The content of a gzip file; None if it is damaged."""
+    """The content of a gzip file; None if it is damaged or far too long."""
     try:
-        return gzip.decompress(packed)
-    except (EOFError, gzip.BadGzipFile, zlib.error):
+        with gzip.open(io.BytesIO(packed)) as file:
+            content = file.read(MOST_UNPACKED + 1)
+    except (EOFError, OSError, zlib.error):
         return None
+    return content if len(content) <= MOST_UNPACKED else None
 
 
 def _parse_idx(content: bytes, path: Path, dimensions: int) -> NDArray[np.uint8]:
@@ -207,14 +212,14 @@ def load_celeba(part: str, fit: Fit, track: Track[Any]) -> Images:
         why = f"programs may not download it: get both, the first from img_align_celeba.zip, at {CELEBA_URL}"
         raise _missing("celeba", "img_align_celeba/ and list_eval_partition.txt", why)
     number = str(CELEBA_PARTS.index(part))
-    lines = [line.split() for line in partition.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [line.split() for line in partition.read_text(encoding="utf-8", errors="replace").splitlines()]
     names = sorted(line[0] for line in lines if line[1:] == [number])
     if not names:
         raise ValueError(f"{partition} lists no images of the {part} part, number {number} (download it again)")
-    if absent := [name for name in names if not (faces / name).is_file()]:
+    if absent := [name for name in names if not os.path.isfile(faces / name)]:  # noqa: PTH113 (for any name)
         raise ValueError(
-            f"{len(absent)} of the {len(names)} images of the {part} part are not in {faces}, for example {absent[0]} "
-            "(unpack img_align_celeba.zip again)"
+            f"{faces} lacks {len(absent)} of the {len(names)} images that {partition.name} lists for the {part} part, "
+            f"for example {absent[0]} (unpack img_align_celeba.zip again)"
         )
     fit = Fit(fit.crop or CELEBA_CROP, fit.size or CELEBA_SIZE)
     return file_images(faces, names, f"celeba:{part}", fit, track=track)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -14,13 +19,27 @@ from scorefield.data.images import Pixels
 if TYPE_CHECKING:  # Pillow is imported where it is used: training on arrays does not need it
     from PIL import Image
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 """Files in a folder with these endings, in lower or upper case, are images."""
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
-"""What such files may hold (a GIF often has another ending). Pillow would open some other formats with outside
-programs."""
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+"""What such files may hold. Pillow would open some other formats with outside programs."""
+KINDS = "PNG, JPEG, WebP, BMP, GIF or TIFF"
+"""The same for messages."""
 GREY = ("1", "L", "LA", "La")
 """Pillow's modes without colour, up to 8 bits."""
+SURE = 2**22
+"""So many pixels are decoded in any case."""
+DENSEST = 10_000
+"""The most pixels for each byte of a file that claims to have more: blank PNGs in black and white have 8,000, and
+damaged files may claim any number. Blank TIFFs and WebPs may have more, and are decoded up to `MOST_BLANK` pixels."""
+MOST_BLANK = 2**26
+STRIPE = 2**20
+"""About how many pixels of 16 bits are converted at once, so that large images take little memory."""
+
+Size = tuple[int, int]
+"""Height and width."""
+
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # or it prints some errors besides raising them
 
 
 class Fit(NamedTuple):
@@ -52,14 +71,44 @@ def parse_fit(image_size: int | Sequence[int] | None, crop: int | None) -> Fit:
 
 
 def decode(file: Path | BinaryIO, *, check_size: Callable[[tuple[int, int]], None] | None = None) -> Image.Image:
-    """The image in a file, in mode L if it is grey and RGB otherwise, rotated as its EXIF orientation says. Of an
-    animation, the first frame. `check_size` is called with (width, height) before the pixels are decoded."""
+    """The image in a file, in mode L if it is grey and RGB otherwise, rotated as its EXIF orientation says. Of several
+    frames or pages, the first. `check_size` is called with (width, height) before the pixels are decoded."""
     from PIL import Image, ImageOps
 
+    if isinstance(file, Path):  # a path would be memory-mapped, by which Pillow garbles TIFFs that are to be rotated
+        with file.open("rb") as opened:
+            return decode(opened, check_size=check_size)
+    length = file.seek(0, os.SEEK_END)
+    file.seek(0)
     with Image.open(file, formats=FORMATS) as image:
+        if image.format == "TIFF":
+            _silence_libtiff()
         if check_size is not None:
             check_size(image.size)
-        return flat(ImageOps.exif_transpose(image))
+        sure = MOST_BLANK if image.format == "WEBP" or image.info.get("compression") == "group4" else SURE
+        if math.prod(image.size) > max(sure, DENSEST * length):
+            raise ValueError(f"it claims to have {image.width:,} × {image.height:,} pixels, in {length:,} bytes")
+        ImageOps.exif_transpose(image, in_place=True)
+        return flat(image)
+
+
+@cache
+def _silence_libtiff() -> None:
+    """Keep libtiff, where Pillow uses it, from printing errors that Pillow raises anyway."""
+    import ctypes
+
+    from PIL import _imaging
+
+    with suppress(OSError, AttributeError):  # it may be built in, without a name that can be found
+        ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(None)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Inside, Pillow does not warn about what it finds odd in a file: the file is read, or there is an error."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        yield
 
 
 def open_image(path: Path) -> Image.Image:
@@ -67,49 +116,111 @@ def open_image(path: Path) -> Image.Image:
     if path.is_dir():
         raise ValueError(f"{path} is a folder (name one image in it)")
     if not path.is_file():
-        raise FileNotFoundError(f"there is no image {path}")
+        raise FileNotFoundError(f"there is no image {path} (check its name)")
     try:
-        return decode(path)
+        with without_warnings():
+            return decode(path)
     except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
-        raise ValueError(f"{path} is no image that can be read ({type(error).__name__}: {error})") from error
+        raise ValueError(
+            f"{path} is no image that can be read: {type(error).__name__}: {error} (save it again as {KINDS})"
+        ) from error
 
 
 def flat(image: Image.Image) -> Image.Image:
     """Any image in mode L if it is grey, and RGB otherwise, in front of a white background."""
+    if image.mode == "F":
+        raise ValueError(
+            "its pixels are floating-point numbers, which may have any range (save them with 8 or 16 bits)"
+        )
     if image.mode.startswith("I"):
         return _eight_bits(image)
-    grey = image.mode in GREY
+    mode = "L" if image.mode in GREY else "RGB"
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
-        flattened = _over_white(image.convert("LA" if grey else "RGBA"))
+        flattened = _over_white(image, mode)
     else:
-        flattened = image.convert("L" if grey else "RGB")
+        flattened = image.convert(mode)
     return _without_colour(flattened) if image.mode in ("P", "PA") else flattened
+
+
+def _stripes(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
+    """An image in parts of whole rows, each with the number of its first row: less memory for what is done to them."""
+    rows = max(1, STRIPE // max(1, image.width))
+    for top in range(0, image.height, rows):
+        yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
     """16-bit grey: 0 ... 65535 becomes 0 ... 255 by v → round(v · 255/65535) = round(v/257)."""
     from PIL import Image
 
-    values = np.asarray(image).astype(np.int64).clip(0, 65535)
-    if isinstance(clear := image.info.get("transparency"), int):
-        values[values == clear] = 65535
-    return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+    made = np.empty((image.height, image.width), np.uint8)
+    clear = image.info.get("transparency")
+    for top, part in _stripes(image):
+        values = np.asarray(part).astype(np.int64).clip(0, 65535)
+        if isinstance(clear, int):
+            values[values == clear] = 65535
+        made[top : top + part.height] = (values + 128) // 257
+    return Image.fromarray(made)
 
 
-def _over_white(image: Image.Image) -> Image.Image:
-    """LA or RGBA in front of white: round((a·c + (255 − a)·255) / 255)."""
+def _over_white(image: Image.Image, mode: str) -> Image.Image:
+    """A transparent image as L or RGB in front of white: round((a·c + (255 − a)·255) / 255)."""
     from PIL import Image
 
-    opaque = image.mode.removesuffix("A")
-    white = Image.new(opaque, image.size, "white")
-    white.paste(image.convert(opaque), mask=image.getchannel("A"))
+    white = Image.new(mode, image.size, "white")
+    for top, part in _stripes(image):
+        layer = part.convert(f"{mode}A")
+        white.paste(layer.convert(mode), (0, top), mask=layer.getchannel("A"))
     return white
 
 
 def _without_colour(image: Image.Image) -> Image.Image:
     """RGB as L if all its pixels are grey: programs that shrink PNG files give grey images a palette."""
-    red, green, blue = (np.asarray(channel) for channel in image.split())
-    return image.getchannel("R") if np.array_equal(red, green) and np.array_equal(green, blue) else image
+    pixels = (np.asarray(part) for _, part in _stripes(image))
+    return image.getchannel("R") if all((part == part[..., :1]).all() for part in pixels) else image
+
+
+def fit_image(image: Image.Image, name: str, channels: int, fit: Fit) -> tuple[Pixels, list[str]]:
+    """The pixels (H, W, C) of an image in mode L or RGB, in grey or in colour as a model wants it, cropped and resized;
+    and a line about each change that may surprise."""
+    colour, notes = image.mode == "RGB", list[str]()
+    if colour and channels == 1:
+        notes.append(f"{name} has colours and the model's images are grey: only its brightness is used")
+    if not colour and channels == 3:
+        notes.append(f"{name} is grey and the model's images have colours: red, green and blue are the same in it")
+    if change := describe_fit([(image.height, image.width)], fit):
+        notes.append(f"{name} is {change}")
+    mode = "L" if channels == 1 else "RGB"
+    return crop_and_resize(image if image.mode == mode else image.convert(mode), name, fit), notes
+
+
+def describe_fit(sizes: Iterable[Size], fit: Fit) -> str:
+    """What is done to images of these sizes, such as "cropped to the middle 20 × 20 and shrunk to 8 × 8, from 30 × 20
+    pixels (height × width)". Nothing if they stay as they are."""
+    before = sorted(set(sizes), key=math.prod)
+    parts = [_used_part(size, fit) for size in before]
+    done = []
+    if parts != before:
+        done.append("cropped to the middle" + (f" {_times(parts[0])}" if len(set(parts)) == 1 else ""))
+    if fit.size is not None and any(part != fit.size for part in parts):
+        target = math.prod(fit.size)
+        shrunk, enlarged = (all(sign * math.prod(part) > sign * target for part in parts) for sign in (1, -1))
+        done.append(f"{'shrunk' if shrunk else 'enlarged' if enlarged else 'resized'} to {_times(fit.size)}")
+    ends = " ... ".join(dict.fromkeys(map(_times, (before[0], before[-1])))) if before else ""
+    return f"{' and '.join(done)}, from {ends} pixels (height × width)" if done else ""
+
+
+def _used_part(size: Size, fit: Fit) -> Size:
+    """The size of the part of an image that `crop_and_resize` uses."""
+    height, width = size if fit.crop is None else (fit.crop, fit.crop)
+    if fit.size is None:
+        return height, width
+    tall, wide = fit.size
+    return min(height, max(1, round(width * tall / wide))), min(width, max(1, round(height * wide / tall)))
+
+
+def _times(size: Size) -> str:
+    return f"{size[0]} × {size[1]}"
 
 
 def crop_and_resize(image: Image.Image, name: str, fit: Fit) -> Pixels:

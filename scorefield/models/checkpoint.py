@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
@@ -25,6 +25,8 @@ FORMAT = 1
 """Increased when older versions of this package can no longer read the files."""
 CHECKPOINTS = "checkpoints"
 """The folder inside a run that holds its model files."""
+
+FIX = "use another copy of the file, or another checkpoint"
 
 T = TypeVar("T")
 
@@ -60,18 +62,22 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a mapping
     except FileNotFoundError:
         raise FileNotFoundError(f"no file {path}") from None
-    except (SafetensorError, OSError) as error:
-        hint = "; a released checkpoint becomes one with: scorefield import" if path.suffix in (".pth", ".pt") else ""
-        raise BrokenCheckpointError(f"{path} is damaged or no safetensors file ({error}{hint})") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # safetensors and PyTorch have errors of their own for damaged files
+        released = path.suffix in (".pth", ".pt")
+        fix = "a released checkpoint becomes a model with: scorefield import" if released else FIX
+        raise BrokenCheckpointError(f"{path} is damaged or no safetensors file: {error} ({fix})") from error
     if "sha256" not in metadata:
-        raise ValueError(f"{path} is a safetensors file, but scorefield did not write it")
+        raise BrokenCheckpointError(f"{path} is a safetensors file, but scorefield did not write it ({FIX})")
     plain = {name: value for name, value in metadata.items() if name != "sha256"}
-    if metadata.get("sha256") != _digest(tensors, plain):
-        raise BrokenCheckpointError(f"{path} is damaged: its checksum does not match its content")
-    if int(metadata["format"]) > FORMAT:
+    if metadata["sha256"] != _digest(tensors, plain):
+        raise BrokenCheckpointError(f"{path} is damaged: its checksum does not match its content ({FIX})")
+    if not (number := metadata.get("format", "")).isdecimal():
+        raise BrokenCheckpointError(f"{path} is damaged: its format is {number[:20]!r} ({FIX})")
+    if int(number) > FORMAT:
         raise ValueError(
-            f"{path} has format {metadata['format']}, and this scorefield reads formats up to {FORMAT} "
-            "(install a newer scorefield)"
+            f"{path} has format {number}, and this scorefield reads formats up to {FORMAT} (install a newer scorefield)"
         )
     return tensors, metadata
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scorefield.data.named import short_name
 from scorefield.models.checkpoint import write
-from scorefield.models.model import Weights, held_weights, read_model, recipe_from_json
+from scorefield.models.model import Weights, held_weights, parse_header, read_model
 from scorefield.models.pretrained import pretrained_models
 from scorefield.models.recipes import Recipe
 from scorefield.version import __version__
@@ -40,13 +40,15 @@ def export(
     float16 rather than bfloat16: weights are far below its largest number, and it has three more bits.
     """
     path, tensors, metadata = read_model(model)
-    held = held_weights(tensors)
+    recipe, held = parse_header(metadata, path).recipe, held_weights(tensors, path)
     wanted = held if weights == "both" else (weights or held[-1],)
     if not set(wanted) <= set(held) or (weights == "both" and len(held) < 2):
-        raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={weights}")
+        raise ValueError(
+            f"{path} holds {' and '.join(held)} weights; got weights={weights} (choose from what it holds)"
+        )
     exact = {name: value for name, value in tensors.items() if name.startswith(tuple(f"{kind}/" for kind in wanted))}
     kept = {name: _rounded(name, value, precision) for name, value in exact.items()}
-    write(out, kept, {**_without_paths(metadata), "weights": ", ".join(wanted), "stored": precision})
+    write(out, kept, {**_without_paths(metadata, recipe), "weights": ", ".join(wanted), "stored": precision})
     return Exported(wanted, out.stat().st_size, max(_change(value, kept[name]) for name, value in exact.items()))
 
 
@@ -82,9 +84,8 @@ def published(recipe: Recipe) -> dict[str, Any]:
     return {**settings, "start": f"./{alone}" if alone != start and alone in pretrained_models() else alone}
 
 
-def _without_paths(metadata: Mapping[str, str]) -> dict[str, str]:
+def _without_paths(metadata: Mapping[str, str], recipe: Recipe) -> dict[str, str]:
     """A file's metadata as they may be published."""
     kept = {name: value for name, value in metadata.items() if name not in ("sha256", "format")}
-    recipe = recipe_from_json(metadata["recipe"])
     kept |= {"version": __version__, "recipe": json.dumps(published(recipe))}
     return kept | ({"data": short_name(metadata["data"])} if "data" in metadata else {})

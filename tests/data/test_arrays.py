@@ -77,7 +77,7 @@ class Explosive:
 def test_pickles_are_not_opened(tmp_path: Path, ending: str) -> None:
     array = np.array([Explosive()] * 3, object)
     (np.save if ending == "npy" else np.savez)(tmp_path / f"a.{ending}", array)
-    with pytest.raises(ValueError, match=r"cannot read .* as an array of images: .*\(write uint8 images with np.save"):
+    with pytest.raises(ValueError, match=r"cannot read .* as an array: .*\(write uint8 images with np.save"):
         load(str(tmp_path / f"a.{ending}"))
 
 
@@ -167,6 +167,7 @@ def test_labels_do_not_change_the_digest_or_the_cached_pixels(tmp_path: Path, ro
 @pytest.mark.parametrize(
     ("labels", "classes", "fix"),
     [
+        ([0, 1, 2**16], None, r"in 0 ... 65535, .* \(they are in 0 ... 65536: number the classes from 0"),
         ([0, 1], None, r"labels must be 3 integers .*int64 of shape \(2,\) \(save one label for each image"),
         ([[0, 1, 2]], None, r"int64 of shape \(1, 3\) \(save one label"),
         ([0.0, 1.0, 2.0], None, r"float64 of shape \(3,\) \(number the classes: .*np.unique"),
@@ -187,6 +188,11 @@ def test_wrong_labels_are_refused_with_the_fix(
     np.savez(tmp_path / "a.npz", images=noise(3, 4, 4), **arrays)
     with pytest.raises(ValueError, match=fix):
         load(str(tmp_path / "a.npz"))
+
+
+def test_the_largest_label(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=noise(2, 4, 4), labels=[0, 2**16 - 1])
+    assert len(load(str(tmp_path / "a.npz")).classes) == 2**16
 
 
 def test_an_archive_of_labels_alone_has_no_images(tmp_path: Path) -> None:

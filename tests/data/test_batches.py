@@ -75,6 +75,15 @@ def test_a_split_memory_map_stays_one(tmp_path: Path) -> None:
     assert np.array_equal(np.sort(np.concatenate([fewer.pixels, more.pixels]), axis=0), np.sort(train.pixels, axis=0))
 
 
+def test_a_part_of_a_memory_map_is_split(tmp_path: Path) -> None:
+    """It begins and ends elsewhere than the file."""
+    np.save(tmp_path / "a.npy", numbered(100).pixels)
+    images = replace(load(str(tmp_path / "a.npy")), labels=1000 + np.arange(100))
+    train, held = split(images.take(slice(30, 70), "the middle"), 10)
+    assert sorted(numbers(train) + numbers(held)) == list(range(30, 70))
+    assert np.array_equal(np.load(tmp_path / "a.npy"), numbered(100).pixels)
+
+
 @pytest.mark.parametrize("held_out", [10, 11])
 def test_something_must_be_left_to_train_on(held_out: int) -> None:
     with pytest.raises(ValueError, match=rf"holding out {held_out} of the 10 images .*\(hold out at most 9\)"):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.image_files import cache_of, fill, forbidden, noise, put
+from data.image_files import Array, cache_of, fill, forbidden, noise, put
 from scorefield.data import folders, load, pictures
 from scorefield.data.images import digest_of
 
@@ -159,6 +159,44 @@ def test_a_damaged_entry_is_written_again(folder: Path, root: Path, damage: str)
     (path,) = (root / "cache").glob(f"*.{damage}")
     path.write_bytes(path.read_bytes()[:-10])
     assert np.array_equal(load(str(folder)).pixels, pixels)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "note"),
+    [
+        (noise(3, 4, 4, 3).view(np.int8), {}),
+        (noise(3, 4, 4, 3).astype(np.uint16), {}),
+        (noise(3, 4, 3, 4), {}),
+        (noise(3, 4, 4), {"shape": [3, 4, 4]}),
+        (noise(2, 4, 4, 3), {"shape": [2, 4, 4, 3]}),
+        (noise(2, 4, 4, 3), {"shape": [2, 4, 4, 3], "broken": [["other.png", "why"]]}),
+        (None, {"broken": [["000.png", "why"]]}),
+        (None, {"broken": ["ab"]}),
+        (None, {"broken": 3}),
+        (None, {"digest": None}),
+        (None, {"digest": ...}),
+        (None, {"change": 3}),
+        (None, {"change": ...}),  # as older versions wrote it
+        (None, {"shape": "3443"}),
+    ],
+)
+def test_an_entry_that_does_not_fit_is_written_again(
+    folder: Path, root: Path, pixels: Array | None, note: dict[str, object]
+) -> None:
+    """Its array, what its note says, and the names of the images must go together; ... is what the note lacks."""
+    expected = fill(folder, 3)
+    first = load(str(folder))
+    (path,) = (root / "cache").glob("*.json")
+    whole = path.read_text()
+    changed = json.loads(whole) | note
+    path.write_text(json.dumps({key: value for key, value in changed.items() if value is not ...}))
+    if pixels is not None:
+        np.save(path.with_suffix(".npy"), pixels)
+    again = load(str(folder))
+    assert np.array_equal(again.pixels, expected)
+    assert again.pixels.dtype == np.uint8
+    assert (again.digest, again.notes) == (first.digest, ())
+    assert path.read_text() == whole
 
 
 def test_two_processes_at_once(folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

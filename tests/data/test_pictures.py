@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +13,8 @@ import pytest
 from PIL import Image
 
 from data.image_files import GREYS, Array, noise, only, put, resized, stored
-from scorefield.data import load
-from scorefield.data.pictures import Fit, decode, fit_to_model, open_image
+from scorefield.data import load, pictures
+from scorefield.data.pictures import Fit, decode, describe_fit, fit_image, fit_to_model, open_image
 
 COLOURS = noise(6, 5, 3)
 ALPHA = np.linspace(0, 255, 30).astype(np.uint8).reshape(6, 5)
@@ -26,7 +28,7 @@ def over_white(colours: Array, alpha: Array) -> Array:
     return np.floor(colours * a + 255 * (1 - a) + 0.5)
 
 
-@pytest.mark.parametrize("ending", ["png", "bmp", "webp", "PNG", "Bmp", "WebP"])
+@pytest.mark.parametrize("ending", ["png", "bmp", "webp", "tif", "tiff", "PNG", "Bmp", "WebP", "TIF"])
 def test_rgb(folder: Path, ending: str) -> None:
     put(folder / f"a.{ending}", COLOURS)
     assert np.array_equal(only(folder), COLOURS)
@@ -39,13 +41,13 @@ def test_jpeg(folder: Path, ending: str) -> None:
     assert abs(only(folder) - np.array([200.0, 100, 50])).max() <= 2
 
 
-@pytest.mark.parametrize("ending", ["png", "bmp"])
+@pytest.mark.parametrize("ending", ["png", "bmp", "tif"])
 def test_grey_has_one_channel(folder: Path, ending: str) -> None:
     put(folder / f"a.{ending}", GREYS)
     assert np.array_equal(only(folder), GREYS[..., None])
 
 
-@pytest.mark.parametrize("ending", ["png", "bmp"])
+@pytest.mark.parametrize("ending", ["png", "bmp", "tif"])
 def test_one_bit(folder: Path, ending: str) -> None:
     Image.fromarray(GREYS > 127).save(folder / f"a.{ending}")
     assert stored(folder / f"a.{ending}")[0] == "1"
@@ -149,8 +151,9 @@ ORIENTATIONS: dict[int, Callable[[Array], Array]] = {
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 @pytest.mark.parametrize("pixels", [COLOURS, GREYS, noise(6, 5, dtype=np.uint16)], ids=["rgb", "grey", "deep"])
-def test_exif_orientation(folder: Path, orientation: int, pixels: Array) -> None:
-    put(folder / "a.png", pixels, orientation=orientation)
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_exif_orientation(folder: Path, orientation: int, pixels: Array, ending: str) -> None:
+    put(folder / f"a.{ending}", pixels, orientation=orientation)
     expected = ORIENTATIONS[orientation](pixels if pixels.ndim == 3 else pixels[..., None])
     assert np.array_equal(only(folder), np.round(expected / 257) if pixels.dtype == np.uint16 else expected)
 
@@ -160,10 +163,91 @@ def test_exif_orientation_of_a_jpeg(folder: Path) -> None:
     assert np.array_equal(only(folder), np.rot90(stored(path)[1], -1))
 
 
-def test_a_gif_with_another_ending_gives_its_first_frame(folder: Path) -> None:
+@pytest.mark.parametrize(("name", "kind"), [("a.gif", "GIF"), ("a.png", "GIF"), ("a.tif", "TIFF"), ("a.jpg", "TIFF")])
+def test_the_first_frame_or_page(folder: Path, name: str, kind: str) -> None:
+    """The content decides what a file is, not its ending."""
     frames = [Image.fromarray(np.full((4, 4), value, np.uint8)) for value in (10, 200)]
-    frames[0].save(folder / "a.png", format="GIF", save_all=True, append_images=frames[1:])
-    assert (only(folder) == 10).all()
+    frames[0].save(folder / name, format=kind, save_all=True, append_images=frames[1:])
+    assert only(folder).tolist() == [[[10]] * 4] * 4
+
+
+def test_a_gif_with_colours_and_a_transparent_one(folder: Path) -> None:
+    colours = noise(16, 3, seed=2)
+    image, indices = palette_image(colours)
+    image.save(folder / "a.gif", transparency=3)
+    assert np.array_equal(only(folder), np.where(indices[..., None] == 3, 255, colours[indices]))
+
+
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits"])
+def test_compressed_tiffs(folder: Path, compression: str) -> None:
+    Image.fromarray(COLOURS).save(folder / "a.tiff", compression=compression)
+    assert np.array_equal(only(folder), COLOURS)
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I;16B"])
+def test_a_tiff_of_sixteen_bits(folder: Path, mode: str) -> None:
+    deep = noise(6, 5, dtype=np.uint16)
+    order = ">u2" if mode == "I;16B" else "<u2"
+    Image.frombytes(mode, (5, 6), deep.astype(order).tobytes()).save(folder / "a.tif")
+    assert np.array_equal(only(folder)[..., 0], np.round(deep / 257))
+
+
+def test_large_images_of_sixteen_bits_are_converted_in_stripes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = noise(50, 7, dtype=np.uint16)
+    put(folder / "a.png", deep)
+    for stripe in (1, 7, 8, 21, 10_000):
+        monkeypatch.setattr(pictures, "STRIPE", stripe)
+        assert np.array_equal(np.asarray(decode(folder / "a.png")), np.round(deep / 257))
+
+
+@pytest.mark.parametrize("stripe", [1, 5, 7, 10, 10_000])
+def test_transparency_and_palettes_are_converted_in_stripes(stripe: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "STRIPE", stripe)
+    for pixels in (COLOURS, GREYS[..., None]):
+        shown = pictures.flat(Image.fromarray(np.dstack([pixels, ALPHA])))
+        assert np.array_equal(np.asarray(shown).reshape(pixels.shape), over_white(pixels, ALPHA))
+    colours = noise(16, 1, seed=2).repeat(3, 1)
+    image, indices = palette_image(colours)
+    assert np.array_equal(np.asarray(pictures.flat(image)), colours[indices][..., 0])
+    colours[indices[-1, -1], 1] ^= 1  # a colour, in the last stripe at least
+    image, indices = palette_image(colours)
+    assert np.array_equal(np.asarray(pictures.flat(image)), colours[indices])
+
+
+def test_sixteen_bits_take_little_memory() -> None:
+    """A file of a few kB may hold millions of pixels: 8 MB as stored, and 4 MB as bytes."""
+    (file := io.BytesIO()).name = "deep.png"
+    Image.fromarray(np.zeros((2000, 2000), np.uint16)).save(file)
+    tracemalloc.start()
+    try:
+        decode(file)
+        assert tracemalloc.get_traced_memory()[1] < 40e6  # with all in 64 bits at once, 130 MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_floating_point_numbers_are_refused(folder: Path) -> None:
+    Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(folder / "a.tif")
+    with pytest.raises(ValueError, match=r"a.tif is no image .* floating-point numbers.*save them with 8 or 16 bits"):
+        open_image(folder / "a.tif")
+
+
+def test_pillow_says_nothing_about_odd_files(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A TIFF with a tag that claims to be longer than the file is read; one with 2048 samples in a pixel is not."""
+    Image.fromarray(COLOURS).save(folder / "a.tif", description="a description")
+    content = (folder / "a.tif").read_bytes()
+    where = {tag: content.index(struct.pack("<HHI", tag, kind, n)) for tag, kind, n in ((270, 2, 14), (277, 3, 1))}
+
+    def with_tag(*values: int) -> bytes:
+        return content[: where[values[0]]] + struct.pack("<HHII", *values) + content[where[values[0]] + 12 :]
+
+    (folder / "a.tif").write_bytes(with_tag(270, 2, 2_000_000, 152))
+    assert np.array_equal(np.asarray(open_image(folder / "a.tif")), COLOURS)
+    assert load(str(folder)).shape == (3, 6, 5)
+    (folder / "a.tif").write_bytes(with_tag(277, 3, 1, 2048))
+    with pytest.raises(ValueError, match=r"a.tif is no image"):
+        open_image(folder / "a.tif")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_size_is_checked_before_the_pixels_are_decoded(folder: Path) -> None:
@@ -184,8 +268,12 @@ def test_images_that_a_user_names(folder: Path) -> None:
     (folder / "text.png").write_text("no image")
     for path, kind, message in (
         (folder, ValueError, r"is a folder \(name one image in it\)"),
-        (folder / "none.png", FileNotFoundError, "no image .*none.png"),
-        (folder / "text.png", ValueError, r"text.png is no image that can be read \(UnidentifiedImageError"),
+        (folder / "none.png", FileNotFoundError, r"no image .*none.png \(check its name\)"),
+        (
+            folder / "text.png",
+            ValueError,
+            r"text.png is no image .*: UnidentifiedImageError.*save it again as PNG, .*TIFF",
+        ),
     ):
         with pytest.raises(kind, match=message):
             open_image(path)
@@ -193,7 +281,14 @@ def test_images_that_a_user_names(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("crop", "size", "expected"),
-    [(None, (50, 40), None), (30, (50, 40), 30), (30, (12, 8), None), (8, (12, 8), None), (30, (29, 40), None)],
+    [
+        (None, (50, 40), None),
+        (30, (50, 40), 30),
+        (30, (12, 8), None),
+        (8, (12, 8), None),
+        (30, (29, 40), None),
+        (30, (30, 40), 30),
+    ],
 )
 def test_an_image_is_fitted_to_a_model_as_its_training_images_were(
     crop: int | None, size: tuple[int, int], expected: int | None
@@ -256,3 +351,61 @@ def test_impossible_sizes(folder: Path, wrong: tuple[int, int]) -> None:
         load(str(folder), image_size=wrong)
     with pytest.raises(ValueError, match="crop must be positive"):
         load(str(folder), crop=0)
+
+
+# ---------------------------------------------------------------- what a user is told
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fit", "words"),
+    [
+        ([(8, 8)], Fit(), ""),
+        ([(8, 8)], Fit(size=(8, 8)), ""),
+        ([(8, 8)], Fit(8, (8, 8)), ""),
+        ([(30, 30)], Fit(size=(8, 8)), "shrunk to 8 × 8, from 30 × 30 pixels (height × width)"),
+        ([(4, 4)], Fit(size=(8, 8)), "enlarged to 8 × 8, from 4 × 4 pixels (height × width)"),
+        ([(4, 4), (30, 30)], Fit(size=(8, 8)), "resized to 8 × 8, from 4 × 4 ... 30 × 30 pixels (height × width)"),
+        ([(8, 8), (30, 30)], Fit(size=(8, 8)), "resized to 8 × 8, from 8 × 8 ... 30 × 30 pixels (height × width)"),
+        ([(30, 20), (20, 40)], Fit(size=(20, 20)),
+         "cropped to the middle 20 × 20, from 30 × 20 ... 20 × 40 pixels (height × width)"),
+        ([(30, 20)], Fit(20), "cropped to the middle 20 × 20, from 30 × 20 pixels (height × width)"),
+        ([(30, 20)], Fit(size=(20, 20)), "cropped to the middle 20 × 20, from 30 × 20 pixels (height × width)"),
+        ([(30, 20)], Fit(size=(8, 8)),
+         "cropped to the middle 20 × 20 and shrunk to 8 × 8, from 30 × 20 pixels (height × width)"),
+        ([(218, 178)], Fit(140, (32, 32)),
+         "cropped to the middle 140 × 140 and shrunk to 32 × 32, from 218 × 178 pixels (height × width)"),
+        ([(9, 12)], Fit(size=(6, 4)),
+         "cropped to the middle 9 × 6 and shrunk to 6 × 4, from 9 × 12 pixels (height × width)"),
+        ([(60, 80), (20, 30), (100, 40)], Fit(size=(8, 8)),
+         "cropped to the middle and shrunk to 8 × 8, from 20 × 30 ... 60 × 80 pixels (height × width)"),
+    ],
+)  # fmt: skip
+def test_what_is_done_to_images_is_told(sizes: list[tuple[int, int]], fit: Fit, words: str) -> None:
+    assert describe_fit(sizes, fit) == words
+
+
+@pytest.mark.parametrize("kind", ["folder", "array"])
+def test_images_that_are_cropped_or_shrunk_are_noted_each_time(folder: Path, tmp_path: Path, kind: str) -> None:
+    np.save(tmp_path / "a.npy", pixels := noise(3, 12, 10, 3))
+    for k, image in enumerate(pixels):
+        put(folder / f"{k}.png", image)
+    source = str(folder if kind == "folder" else tmp_path / "a.npy")
+    for _ in range(2):  # the second time from the cache
+        images = load(source, image_size=4)
+        change = "cropped to the middle 10 × 10 and shrunk to 4 × 4, from 12 × 10 pixels (height × width)"
+        assert images.notes == images.first(1).notes == (f"the images of {source} are {change}",)
+    assert load(source).notes == ()
+
+
+def test_an_image_in_other_colours_than_the_models_is_noted() -> None:
+    colour, grey = Image.fromarray(COLOURS), Image.fromarray(GREYS)
+    assert fit_image(colour, "a", 3, Fit())[1] == fit_image(grey, "a", 1, Fit())[1] == []
+    pixels, (note,) = fit_image(colour, "a.png", 1, Fit())
+    assert note == "a.png has colours and the model's images are grey: only its brightness is used"
+    assert np.array_equal(pixels[..., 0], np.asarray(colour.convert("L")))
+    pixels, (note,) = fit_image(grey, "a.png", 3, Fit())
+    assert note == "a.png is grey and the model's images have colours: red, green and blue are the same in it"
+    assert np.array_equal(pixels, GREYS[..., None].repeat(3, -1))
+    pixels, notes = fit_image(colour, "a.png", 1, Fit(size=(3, 3)))
+    assert notes[1:] == ["a.png is cropped to the middle 5 × 5 and shrunk to 3 × 3, from 6 × 5 pixels (height × width)"]
+    assert pixels.shape == (3, 3, 1)

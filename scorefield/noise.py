@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from scorefield.score import expand, same_shape
-from scorefield.spacing import check_geometric
+from scorefield.spacing import check_geometric, check_rho, spaced
 
 RandnLike = Callable[[Tensor], Tensor]
 """x -> standard normal noise of x's shape, type and device."""
@@ -30,6 +31,15 @@ def geometric(sigma_max: float, sigma_min: float, levels: int) -> Tensor:
     sigmas = sigma_max * (sigma_min / sigma_max) ** ratio
     sigmas[-1] = sigma_min
     return sigmas.to(torch.get_default_dtype())
+
+
+def karras(sigma_max: float, sigma_min: float, levels: int, *, rho: float = 7.0) -> Tensor:
+    """σᵢ = (σ_max^(1/ρ) + i/(L−1) (σ_min^(1/ρ) − σ_max^(1/ρ)))^ρ,  i = 0 ... L−1 (Karras et al. 2022, Eq. 5).
+
+    ρ = 1 spaces the sigmas evenly. A larger ρ makes the steps shorter at small σ; ρ → ∞ is `geometric`.
+    """
+    check_rho(rho)
+    return torch.tensor(spaced(sigma_max, sigma_min, levels, rho=rho), dtype=torch.get_default_dtype())
 
 
 def as_schedule(sigmas: Tensor | Sequence[float]) -> Tensor:
@@ -95,7 +105,7 @@ def rademacher(z: Tensor) -> Tensor:
 class SampleNoise:
     """Noise for a batch in which sample k depends on ``seeds[k]`` and on how many draws came before: on nothing else.
 
-    So a seed gives the same sample in any batch, on any number of processes, and, but for the last bits of log and cos,
+    So a seed gives the same noise in any batch, on any number of processes, and, but for the last bits of log and cos,
     on any device.
 
         noise = SampleNoise(range(64))
@@ -114,17 +124,21 @@ class SampleNoise:
         if not all(0 <= seed < 2**64 for seed in seeds):
             raise ValueError(f"seeds must be whole numbers from 0 to 2⁶⁴ − 1; got {min(seeds)} ... {max(seeds)}")
         self._key = torch.tensor([[seed & _MASK for seed in seeds], [seed >> 32 for seed in seeds]]).unsqueeze(-1)
-        self._key = self._key.to(device)
+        self._device = torch.device(device)
+        self._key = self._key.to(_drawn_on(self._device))
         self._draws = 0
 
     @classmethod
     def at_step(cls, seed: int, step: int, places: range, *, device: torch.device | str = "cpu") -> SampleNoise:
         """Noise for step number `step` of a training run: place k of its batch depends on (seed, step, k) alone."""
         noise = cls([0])
+        noise._device = torch.device(
+            device
+        )  # a key that is replaced below need not go there: a GPU would be waited for
         if (fused := _fused_kernels(torch.empty(0, device=device))) is not None:
             noise._key = fused.keys(seed, step, places, device)
             return noise
-        place = torch.arange(places.start, places.stop, device=device)
+        place = torch.arange(places.start, places.stop, device=_drawn_on(noise._device))
         number, one, key = torch.full_like(place, step), torch.ones_like(place), torch.full_like(place, seed)
         low, high, *_ = philox((place, number, torch.zeros_like(place), one), (key, one))
         noise._key = torch.stack([low, high]).unsqueeze(-1)
@@ -132,9 +146,7 @@ class SampleNoise:
 
     def copy(self) -> SampleNoise:
         """The same noise again, from the same place on."""
-        other = SampleNoise([0])
-        other._key, other._draws = self._key, self._draws
-        return other
+        return copy(self)  # not a new one: inside a CUDA recording nothing may come from the CPU
 
     def renew(self, other: SampleNoise) -> None:
         """Become the other one, in the same memory: what was recorded with this noise gets new numbers."""
@@ -143,11 +155,11 @@ class SampleNoise:
 
     def rand(self, shape: Sequence[int]) -> Tensor:
         """Uniform noise in [0, 1), one tensor of that shape for each sample."""
-        return self.rand_like(torch.empty(self._key.shape[1], *shape, device=self._key.device))
+        return self.rand_like(torch.empty(self._key.shape[1], *shape, device=self._device))
 
     def randn(self, shape: Sequence[int]) -> Tensor:
         """Standard normal noise, one tensor of that shape for each sample."""
-        return self.randn_like(torch.empty(self._key.shape[1], *shape, device=self._key.device))
+        return self.randn_like(torch.empty(self._key.shape[1], *shape, device=self._device))
 
     def choice(self, n: int) -> Tensor:
         """A whole number from 0 to n − 1 for each sample, (B,), which depends on the sample's seed alone.
@@ -156,7 +168,7 @@ class SampleNoise:
         """
         zero = torch.zeros_like(self._key[0, :, 0])
         word = philox((zero, zero, zero, torch.ones_like(zero)), (self._key[0, :, 0], self._key[1, :, 0]))[0]
-        return word * n >> 32
+        return (word * n >> 32).to(self._device)
 
     def randn_like(self, x: Tensor) -> Tensor:
         """Standard normal noise of x's shape, by the method of Box and Muller."""
@@ -167,14 +179,14 @@ class SampleNoise:
         radius = (-2 * ((u + 0.5) * 2**-32).log()).sqrt()
         angle = v * (2 * math.pi * 2**-32)
         z = torch.stack([radius * angle.cos(), radius * angle.sin()], -1).flatten(1)
-        return z[:, : math.prod(shape[1:])].reshape(shape).to(x.dtype)
+        return z[:, : math.prod(shape[1:])].reshape(shape).to(x)
 
     def rand_like(self, x: Tensor) -> Tensor:
         """Uniform noise in [0, 1) of x's shape."""
         if (fused := self._fused(x, normal=False)) is not None:
             return fused
         u = (self._words(x) * 2**-32)[:, : math.prod(x.shape[1:])].reshape(x.shape)
-        return u.to(x.dtype).clamp(max=1 - torch.finfo(x.dtype).eps / 2)  # rounding must not make it 1
+        return u.to(x).clamp(max=1 - torch.finfo(x.dtype).eps / 2)  # rounding must not make it 1
 
     def _fused(self, x: Tensor, *, normal: bool) -> Tensor | None:
         """The next draw in one launch, where there is a GPU."""
@@ -188,15 +200,20 @@ class SampleNoise:
     def _check(self, x: Tensor) -> None:
         if len(x) != self._key.shape[1]:
             raise ValueError(f"{self._key.shape[1]} seeds cannot serve a batch of {len(x)} (give one seed per sample)")
-        self._key = self._key.to(x.device)
+        self._device, self._key = x.device, self._key.to(_drawn_on(x.device))
 
     def _words(self, x: Tensor) -> Tensor:
         """At least as many random whole numbers of 32 bits for each sample as it has entries, as floats (B, 4n)."""
-        block = torch.arange(-(-math.prod(x.shape[1:]) // 4), device=x.device).expand(len(x), -1)
+        block = torch.arange(-(-math.prod(x.shape[1:]) // 4), device=self._key.device).expand(len(x), -1)
         low, high = torch.full_like(block, self._draws & _MASK), torch.full_like(block, self._draws >> 32)
         self._draws += 1
         words = torch.stack(philox((block, low, high, torch.zeros_like(block)), tuple(self._key)), -1).flatten(1)
         return words.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+
+
+def _drawn_on(device: torch.device) -> torch.device:
+    """Where noise for that device is computed: on the CPU for Apple GPUs, whose 64-bit arithmetic we could not test."""
+    return torch.device("cpu") if device.type == "mps" else device
 
 
 def _fused_kernels(x: Tensor) -> Any:  # noqa: ANN401

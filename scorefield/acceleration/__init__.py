@@ -6,14 +6,17 @@ batch. Every fast path computes what the plain network computes, and has a test 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import torch
 from torch import nn
 
 from scorefield.acceleration import kernels
 from scorefield.acceleration.graphs import Recorded
-from scorefield.acceleration.threads import in_threads
+from scorefield.acceleration.threads import in_threads, multiplications, on_one_thread, pytorch_threads
 from scorefield.derivatives import QuadraticForm, either_mode
 from scorefield.networks import RefineNet, ResNet
+from scorefield.samplers import State
 from scorefield.score import ConditionalScore
 
 
@@ -49,14 +52,14 @@ def quadratic_form_of(network: ResNet) -> QuadraticForm:
 def for_sampling(network: nn.Module, shape: tuple[int, ...], *, size: int, precision: str = "auto") -> ConditionalScore:
     """The score to sample with, for batches of `size` images of that shape.
 
-    On a CPU the batch is shared by threads. On a GPU a network with fused kernels is recorded as a CUDA graph in
-    float16 (`precision` "auto"); others, and "float32", are called as they are. Conditions are keyword tensors with one
-    row per example, `score(x, sigma, label=y)`, and are split along with x.
+    On a CPU threads share the batch where that is worth it. On a GPU a network with fused kernels is recorded as a CUDA
+    graph in float16 (`precision` "auto"), or in bfloat16 if it overflows; others, and "float32", are called as they
+    are. Conditions are keyword tensors with one row per example, `score(x, sigma, label=y)`, and are split along with
+    x.
     """
-    if device_of(network).type == "cpu":
-        return in_threads(network)
     if precision == "float32" or not has_fused_kernels(network):
-        return network
+        on_cpu = device_of(network).type == "cpu"
+        return in_threads(network, work=multiplications(network, shape)) if on_cpu else network
     return Recorded(
         fused(network),
         shape,
@@ -68,6 +71,30 @@ def for_sampling(network: nn.Module, shape: tuple[int, ...], *, size: int, preci
     )
 
 
+def run_sampler(run: Callable[[], Iterator[State]], score: ConditionalScore) -> Iterator[State]:
+    """The states of a sampler, which run() starts, with a score from `for_sampling`.
+
+    Each step is made on one CPU thread, except for the score's own. If a recorded score overflows at some step, the
+    sampler starts again with the score's fallback; only states that were not reached before are yielded then.
+    """
+    with pytorch_threads(1):
+        states = run()
+    return on_one_thread(_with_fallback(run, states, score) if isinstance(score, Recorded) else states)
+
+
+def _with_fallback(run: Callable[[], Iterator[State]], states: Iterator[State], score: Recorded) -> Iterator[State]:
+    done = -1
+    try:
+        for state in states:
+            done = state.step
+            yield state
+        return
+    except FloatingPointError:
+        if not score.fall_back():
+            raise
+    yield from (state for state in run() if state.step > done)
+
+
 def sampling_precision(network: nn.Module, precision: str) -> str:
-    """What `for_sampling` computes in: float16 or float32."""
+    """What `for_sampling` computes in: float16 (bfloat16 if that overflows) or float32."""
     return "float16" if precision != "float32" and has_fused_kernels(network) else "float32"

@@ -11,30 +11,16 @@ from gpu import GPU
 from labelled import Labelled, labelled_batch
 from torch import Tensor
 
+from acceleration import direct_calls
 from scorefield.acceleration.graphs import Recorded
+from scorefield.score import ConditionalScore, expand
 
 SIZE = 4
 
 
-class DirectCall:
-    """In a CUDA graph's place: a replay calls the score on the same memory."""
-
-    def __init__(self, recorded: Recorded) -> None:
-        self.recorded, self.replays = recorded, 0
-
-    def replay(self) -> None:
-        assert self.recorded._out is not None
-        self.recorded._out.copy_(self.recorded._call())
-        self.replays += 1
-
-
 @pytest.fixture
 def without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def record(self: Recorded) -> None:
-        self._out = torch.full_like(self._x, math.nan)
-        self._graph = DirectCall(self)  # type: ignore[assignment]
-
-    monkeypatch.setattr(Recorded, "_record", record)
+    direct_calls.use(monkeypatch)
 
 
 def recorded_labels(device: str) -> Recorded:
@@ -111,15 +97,106 @@ def test_sigma_is_checked_once_for_each_level() -> None:
         recorded(torch.ones(9, 2), torch.tensor(2.0))
 
 
-@pytest.mark.parametrize(("limit", "overflows"), [(0.05, False), (0.5, True)])
-def test_a_score_that_overflows_at_one_of_the_probed_levels_is_noticed(limit: float, overflows: bool) -> None:
-    def score(x: Tensor, sigma: Tensor) -> Tensor:
-        return -x / (sigma > limit)  # infinite at small levels
+class Fragile:
+    """The score −x, infinite in entries above a limit, and in negative ones above a σ; a stand-in for float16."""
 
+    def __init__(self, *, x: float = math.inf, sigma: float = math.inf) -> None:
+        self.limits, self.calls = (x, sigma), 0
+
+    def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
+        self.calls += 1
+        too_large = (x.abs() > self.limits[0]) | ((expand(sigma, x) > self.limits[1]) & (x < 0))
+        return torch.where(too_large, math.inf, -x)
+
+
+def minus_two_x(x: Tensor, sigma: Tensor) -> Tensor:
+    return -2 * x
+
+
+def recorded_with_fallback(score: ConditionalScore, fallback: ConditionalScore = minus_two_x) -> Recorded:
     probe = torch.tensor([1.0, 0.1])
-    recorded = Recorded(score, (2,), size=SIZE, device=torch.device("cpu"), probe=probe)
-    recorded._x.fill_(1.0)
-    assert recorded._overflows() == overflows
+    return Recorded(score, (2,), size=SIZE, device=torch.device("cpu"), probe=probe, fallback=lambda: fallback)
+
+
+OVERFLOW = "overflowed float16, so it computes in bfloat16 from here on.*--precision float32"
+X, SIGMA = torch.tensor([[1.0, -1.0], [1.0, 1.0], [1.0, 1.0]]), torch.tensor(0.1)
+
+
+@pytest.mark.usefixtures("without_a_gpu")
+def test_a_first_batch_that_overflows_at_one_of_the_probed_levels_is_computed_by_the_fallback() -> None:
+    recorded = recorded_with_fallback(Fragile(sigma=0.5))
+    with pytest.warns(UserWarning, match=OVERFLOW) as notices:
+        assert torch.equal(recorded(X, SIGMA), -2 * X)
+    assert len(notices) == 1
+    assert torch.equal(recorded(3 * X, SIGMA), -6 * X)
+    assert not recorded.fall_back()  # a second time
+
+
+@pytest.mark.usefixtures("without_a_gpu")
+def test_a_score_that_does_not_overflow_stays() -> None:
+    recorded = recorded_with_fallback(Fragile(sigma=2.0))
+    assert not recorded.fall_back()  # nothing was computed yet
+    assert torch.equal(recorded(X, SIGMA), -X)
+    assert not recorded.fall_back()
+    assert torch.equal(recorded(X, SIGMA), -X)
+
+
+@pytest.mark.usefixtures("without_a_gpu")
+@pytest.mark.parametrize("entry", [(0, 0), (2, 1), (8, 0)])
+def test_a_later_batch_that_overflows_in_one_entry_falls_back(entry: tuple[int, int]) -> None:
+    """Also where the batch is cut into parts, of which only one overflows."""
+    score = Fragile(x=10.0)
+    recorded = recorded_with_fallback(score)
+    x = torch.ones(9, 2)
+    recorded(x, SIGMA)
+    before = score.calls
+    assert torch.equal(recorded(x, SIGMA), -x)
+    assert score.calls == before + 3  # one for each part: scores are not looked at
+    x[entry] = 11.0
+    assert recorded(x, SIGMA)[entry] == math.inf
+    with pytest.warns(UserWarning, match=OVERFLOW) as notices:
+        assert recorded.fall_back()
+    assert len(notices) == 1
+    assert torch.equal(recorded(x, SIGMA), -2 * x)
+    assert torch.equal(recorded(X, SIGMA), -2 * X)
+
+
+@pytest.mark.usefixtures("without_a_gpu")
+@pytest.mark.parametrize(("size", "fallback"), [(2e6, minus_two_x), (math.nan, minus_two_x), (11.0, Fragile(x=10.0))])
+def test_no_other_precision_helps_a_sampler_that_diverged_or_a_broken_network(
+    size: float, fallback: ConditionalScore
+) -> None:
+    recorded = recorded_with_fallback(Fragile(x=10.0), fallback)
+    recorded(X, SIGMA)
+    recorded(torch.tensor([[1.0, size]]), SIGMA)
+    assert not recorded.fall_back()
+    assert torch.equal(recorded(X, SIGMA), -X)
+
+
+@pytest.mark.usefixtures("without_a_gpu")
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_kernels_are_chosen_by_trial_while_recording_unless_they_must_be_deterministic(deterministic: bool) -> None:
+    seen, before = list[bool](), torch.backends.cudnn.benchmark
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        seen.append(torch.backends.cudnn.benchmark)
+        return -x
+
+    recorded = Recorded(score, (2,), size=SIZE, device=torch.device("cpu"))
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        recorded(X, SIGMA)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert seen[0] is not deterministic
+    assert torch.backends.cudnn.benchmark is before
+
+
+@pytest.mark.usefixtures("without_a_gpu")
+def test_without_a_fallback_there_is_none() -> None:
+    recorded = Recorded(Fragile(x=10.0), (2,), size=SIZE, device=torch.device("cpu"))
+    recorded(20 * X, SIGMA)
+    assert not recorded.fall_back()
 
 
 class TestOnAGpu:
@@ -147,4 +224,5 @@ class TestOnAGpu:
             fallback=lambda: lambda x, sigma: -x,
         )
         x = torch.ones(3, 2, device="cuda")
-        assert torch.equal(recorded(x, torch.tensor(1.0, device="cuda")), -x)
+        with pytest.warns(UserWarning, match=OVERFLOW):
+            assert torch.equal(recorded(x, torch.tensor(1.0, device="cuda")), -x)

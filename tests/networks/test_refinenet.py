@@ -102,7 +102,7 @@ def test_sigma_chooses_the_level() -> None:
 def test_a_sigma_that_is_no_noise_level_is_an_error_unless_the_nearest_is_asked_for() -> None:
     network, x = RefineNet(channels=1, width=4, sigmas=SIGMAS), torch.rand(2, 1, 8, 8)
     with torch.no_grad():
-        for sigma in (0.8, 2.0, 0.0, torch.tensor([1.0, 0.5])):
+        for sigma in (0.8, 2.0, 0.0, 1.01, torch.tensor([1.0, 0.5])):
             with pytest.raises(ValueError, match=r"knows the noise levels 1, 0\.599484.*nearest=True"):
                 network(x, sigma)
         torch.testing.assert_close(network(x, torch.tensor(5.0), nearest=True), network(x, torch.tensor(1.0)))

@@ -19,13 +19,21 @@ def _work(device: int) -> bool:
     if find_spec("triton") is None or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     try:
-        from scorefield.acceleration.kernels.philox import keys
+        import triton  # noqa: F401
+    except Exception as error:
+        return _cannot_run(error)
+    from scorefield.acceleration.kernels.philox import keys  # an error in our own modules must not pass for Triton's
 
+    try:
         keys(0, 0, range(2), torch.device("cuda", device))
     except Exception as error:  # no compiler, no headers, another driver: Triton raises many kinds of errors
-        warnings.warn(f"the fused kernels do not run here, so the plain network is used: {error}", stacklevel=3)
-        return False
+        return _cannot_run(error)
     return True
+
+
+def _cannot_run(error: Exception) -> bool:
+    warnings.warn(f"the fused kernels do not run here, so the plain network is used: {error}", stacklevel=4)
+    return False
 
 
 def usable(x: torch.Tensor) -> bool:

@@ -6,10 +6,13 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -23,15 +26,20 @@ from scorefield.data import pictures
 from scorefield.data.masks import NAMES, make_mask
 from scorefield.images import completion_row, grid, png, save_completions, save_gif, save_images, zoom_for
 from scorefield.web import monitor, playground, sampling
+from scorefield.web.estimates import rounded
 from scorefield.web.jobs import ENDED, Job, Update, Worker
 from scorefield.web.limits import Limits
 from scorefield.web.models import EXAMPLES, Card, Models
 from scorefield.web.requests import Fields, Upload, bad, fit_upload, malformed, read_form, read_json, read_mask
+from scorefield.web.security import client_of
 
 MEMORY_HEAVY = 2
 """How many images are decoded at once, and how many files are written: each may take some hundred MB for a moment."""
 FILES = {"grid.png": "image/png", "annealing.gif": "image/gif", "images.npy": "application/octet-stream"}
 """Files that are made from a job's images, and their media types."""
+FEW, MEASURING = 8, 5.0
+"""Images by which the speed of a model is measured first on a CPU, and the most seconds that a request waits for it.
+(On a GPU every size of a batch has to be prepared, so that only the wanted one is measured.)"""
 POLL, HEARTBEAT = 0.05, 10.0
 """Seconds between two looks at a job, and after which a comment keeps a silent connection open."""
 
@@ -48,6 +56,7 @@ class Api:
             Route("/api/models", self.list_models),
             Route("/api/examples/{name}.png", self.example),
             Route("/api/sample", self.sample, methods=["POST"]),
+            Route("/api/estimate", self.estimate, methods=["POST"]),
             Route("/api/fit", self.fit, methods=["POST"]),
             Route("/api/inpaint", self.inpaint, methods=["POST"]),
             Route("/api/playground", self.playground, methods=["POST"]),
@@ -72,10 +81,11 @@ class Api:
         return Response(_example(request.path_params["name"]).content, media_type="image/png")
 
     async def sample(self, request: Request) -> Response:
-        fields = Fields(await read_json(request, self.limits), ("model", *sampling.field_names()))
-        card = await self._card(fields)
-        wanted = sampling.read_request(fields, card, n=16, most=self.limits.n, limits=self.limits)
-        return self._submit(sampling.image_job(self.models, wanted, self.limits))
+        wanted = await self._sample_request(request)
+        return await self._submit(request, sampling.image_job(self.models, wanted, self.limits), wanted)
+
+    async def estimate(self, request: Request) -> Response:
+        return JSONResponse({"seconds": rounded(await self._estimate(await self._sample_request(request)))})
 
     async def fit(self, request: Request) -> Response:
         texts, files = await read_form(request, self.limits)
@@ -83,8 +93,9 @@ class Api:
         if "image" not in files:
             raise malformed("image is missing (send it as a file)")
         async with self._decoding:
-            pixels = await run_in_threadpool(fit_upload, files["image"], card, self.limits)
-        return Response(png(pixels), media_type="image/png")
+            pixels, notes = await run_in_threadpool(fit_upload, files["image"], card, self.limits)
+        headers = {"X-Note": quote("; ".join(notes))} if notes else None
+        return Response(png(pixels), media_type="image/png", headers=headers)
 
     async def inpaint(self, request: Request) -> Response:
         texts, files = await read_form(request, self.limits)
@@ -97,7 +108,7 @@ class Api:
         given = files["image"] if "image" in files else _example(texts["example"])
         name = "mask.png" if "mask" in files else fields.choice("mask", NAMES, "left")
         async with self._decoding:
-            original = await run_in_threadpool(fit_upload, given, card, self.limits)
+            original, _ = await run_in_threadpool(fit_upload, given, card, self.limits)
             if "mask" in files:
                 mask = await run_in_threadpool(read_mask, files["mask"], card, self.limits)
             else:
@@ -106,11 +117,11 @@ class Api:
                 except ValueError as error:  # it hides nothing, if the image is tiny
                     raise bad(str(error)) from error
         hole = sampling.Hole(Path(given.name).name[-80:] or "image", original, name, mask)
-        return self._submit(sampling.image_job(self.models, wanted, self.limits, hole))
+        return await self._submit(request, sampling.image_job(self.models, wanted, self.limits, hole), wanted)
 
     async def playground(self, request: Request) -> Response:
         fields = Fields(await read_json(request, self.limits), playground.JOB_FIELDS)
-        return self._submit(playground.playground_job(fields, self.limits))
+        return await self._submit(request, playground.playground_job(fields, self.limits))
 
     async def field(self, request: Request) -> Response:
         fields = Fields(await read_json(request, self.limits), playground.FIELD_FIELDS)
@@ -124,8 +135,27 @@ class Api:
             raise HTTPException(404, f"there is no model of that name (choose from {', '.join(cards) or 'none'})")
         return cards[name]
 
-    def _submit(self, job: Job) -> Response:
-        return JSONResponse({"job": job.id, "position": self.worker.submit(job)}, 202)
+    async def _sample_request(self, request: Request) -> sampling.SampleRequest:
+        fields = Fields(await read_json(request, self.limits), ("model", *sampling.field_names()))
+        return sampling.read_request(fields, await self._card(fields), n=16, most=self.limits.n, limits=self.limits)
+
+    async def _estimate(self, wanted: sampling.SampleRequest) -> float | None:
+        """The seconds that a job will take here, or None if that cannot be said in time.
+
+        A speed that is not known yet is measured.
+        """
+        speeds, few = self.worker.speeds, FEW if self.models.on_cpu else wanted.n
+        if sampling.size_to_measure(speeds, wanted, few=few) is not None:
+            measured = self.worker.call(partial(sampling.measure, self.models, speeds, wanted, few=few))
+            with suppress(Exception):  # the job itself will fail too, and say why
+                await asyncio.wait_for(asyncio.wrap_future(measured), MEASURING)
+        return speeds.estimate(sampling.work_of(wanted))
+
+    async def _submit(self, request: Request, job: Job, wanted: sampling.SampleRequest | None = None) -> Response:
+        job.client = client_of(request)
+        job.estimate = None if wanted is None else await self._estimate(wanted)
+        position = self.worker.submit(job)
+        return JSONResponse({"job": job.id, "position": position, "estimate": rounded(job.estimate)}, 202)
 
     # ---------------------------------------------------------------- jobs and their results
 

@@ -22,9 +22,13 @@ class Limits:
     pixels: int = 25_000_000  # of an image, as its header says, before it is decoded
     side: int = 20_000  # width or height of an image
     queue: int = 8  # jobs that wait
+    client_queue: int = 4  # jobs of one client that wait
+    work_seconds: float = 1800.0  # the estimated time of one job; it is stopped if it takes more than twice as long
+    client_seconds: float = 3600.0  # the estimated time of all jobs of one client, waiting and running
     frames: int = 60  # that are kept of each job
     jobs: int = 32  # finished jobs that are kept
     job_bytes: int = 500_000_000  # of the frames of all finished jobs together
     job_seconds: float = 600.0  # how long a finished job is kept
     idle_seconds: float = 60.0  # how often an idle worker looks for jobs to delete
+    unheard_seconds: float = 300.0  # after which a job that nobody listens to and nobody asks about is cancelled
     grace_seconds: float = 3.0  # from the moment when a job's last listener disconnects until the job is cancelled

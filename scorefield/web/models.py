@@ -74,6 +74,7 @@ class Card:
             "steps": sampler.get("steps"),
             "step_size": sampler.get("step_size"),
             "sampler": sampler,
+            "paces": _paces(self.header.sampler),
             "parameters": self.parameters,
             "trained": self.header.step,
             "start": short_name(start) if start else None,
@@ -81,6 +82,14 @@ class Card:
             "kind": "pretrained" if self.place.pretrained else "run" if self.place.path.is_dir() else "file",
             "examples": self.examples,
         }
+
+
+def _paces(sampler: samplers.Sampler) -> dict[str, dict[str, Any]]:
+    """Steps and step sizes for each pace of the page, for JSON; none for samplers that have no paces."""
+    if not isinstance(sampler, samplers.AnnealedLangevin):
+        return {}
+    each = {str(k): sampler.at_pace(k) for k in samplers.PACES.values()}
+    return {k: {"steps": paced.steps, "step_size": paced.step_size} for k, paced in each.items()}
 
 
 class Models:
@@ -94,6 +103,11 @@ class Models:
                 _read_header(place.path)
             elif not (_has_begun(place.path) or _may_begin(place.path)):
                 raise FileNotFoundError(f"{place.path} holds no training run and no model (name a run's folder)")
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether they run on the CPU."""
+        return pick_device(self._device).type == "cpu"
 
     @property
     def waiting(self) -> list[str]:

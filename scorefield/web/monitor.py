@@ -17,9 +17,9 @@ ROWS = 300
 
 
 def summary(name: str, run: Path) -> dict[str, Any]:
-    """How far a run is, for JSON."""
+    """How far a run is, for JSON. It is training until it has drawn its last samples."""
     steps, step = saved_recipe(run).steps, _steps_done(run)
-    state = "done" if step >= steps else "training" if is_locked(run) else "stopped"
+    state = "training" if is_locked(run) else "done" if step >= steps else "stopped"
     return {"name": name, "step": step, "steps": steps, "state": state}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scorefield.acceleration.threads import on_one_thread, pytorch_threads
 from scorefield.distributions import GaussianMixture
 from scorefield.models.model import kept_steps
 from scorefield.noise import SampleNoise, geometric, sample_seeds
@@ -53,7 +54,9 @@ def score_field(fields: Fields, limits: Limits) -> dict[str, Any]:
     mixture = GaussianMixture(**read_mixture(fields, limits), stds=0.0)
     sigma = fields.number("sigma", PAPER.sigma_min, above=0.001, most=LARGEST_SIGMA)
     x = grid(fields.whole("points", 24, least=2, most=limits.field))
-    return {"x": x.tolist(), "score": mixture.score(x, sigma).tolist(), "log_prob": mixture.log_prob(x, sigma).tolist()}
+    with pytorch_threads(1):
+        score, log_prob = mixture.score(x, sigma), mixture.log_prob(x, sigma)
+    return {"x": x.tolist(), "score": score.tolist(), "log_prob": log_prob.tolist()}
 
 
 def playground_job(fields: Fields, limits: Limits) -> Job:
@@ -94,7 +97,9 @@ def playground_job(fields: Fields, limits: Limits) -> Job:
         return sampler(score, EXTENT * (2 * noise.rand((2,)) - 1), randn_like=noise.randn_like)
 
     def run() -> Iterator[Update]:
-        return updates_from(map(_side_by_side, zip(*map(walk, chosen), strict=True)), keep, Tensor.numpy)
+        with pytorch_threads(1):
+            states = zip(*map(walk, chosen), strict=True)
+        return on_one_thread(updates_from(map(_side_by_side, states), keep, Tensor.numpy))
 
     return Job("playground", run, total, settings, warning=chosen[0].warning)
 

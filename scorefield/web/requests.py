@@ -6,7 +6,7 @@ import io
 import json
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 import numpy as np
 from starlette.datastructures import UploadFile
@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # Pillow is imported where it is used
 PATIENCE = 10
 """An upload is read, and thrown away, up to this multiple of the limit before it is cut off: a client that is still
 sending would not see the answer."""
-KINDS = "a PNG, JPEG, WebP, BMP or GIF"
 
 
 def bad(message: str) -> HTTPException:
@@ -39,13 +38,15 @@ def malformed(message: str) -> HTTPException:
 
 
 async def _read_body(request: Request, most: int, fix: str) -> bytes:
-    """The request's body. Never more than `most` bytes are kept in memory."""
+    """The request's body. Never more than `most` bytes are kept in memory, and none of a body that is too large."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
         if size <= most:
             chunks.append(chunk)
-        elif size > PATIENCE * most:
+            continue
+        chunks.clear()
+        if size > PATIENCE * most:
             break
     if size > most:
         raise HTTPException(413, f"the request is too large: at most {most:,} bytes ({fix})")
@@ -138,10 +139,12 @@ class Fields:
     def number(self, name: str, default: float, *, above: float = -math.inf, most: float = math.inf) -> float:
         return in_bounds(name, self._parsed(name, default), above=above, most=most)
 
-    def optional(self, name: str, kind: type, *, most: int) -> bool | int | float | str | None:
+    def optional(self, name: str, kind: Any, *, most: int) -> bool | int | float | str | None:  # noqa: ANN401
         """A value of that type, or None if it was not given. `most` is the largest whole number."""
         if name not in self._values:
             return None
+        if get_origin(kind) is Literal:
+            return self.choice(name, get_args(kind), get_args(kind)[0])
         if kind is str:
             return self.text(name)
         if kind is int:
@@ -212,23 +215,26 @@ def _open_image(upload: Upload, limits: Limits) -> Image.Image:
         return HTTPException(413, f"the image is too large: {what} has too many pixels ({most}: make it smaller)")
 
     try:
-        return pictures.decode(io.BytesIO(upload.content), check_size=check_size)
+        with pictures.without_warnings():
+            return pictures.decode(io.BytesIO(upload.content), check_size=check_size)
     except HTTPException:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise too_large("it") from None
     except UnidentifiedImageError:
-        raise HTTPException(415, f"the file is no image that can be read (send {KINDS})") from None
+        raise HTTPException(415, f"the file is no image that can be read (send {pictures.KINDS})") from None
+    except MemoryError:
+        raise HTTPException(503, "the server has too little memory for this image (make it smaller)") from None
     except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
-        message = f"the image is damaged or cut short: {type(error).__name__}: {error} (save it again as {KINDS})"
-        raise HTTPException(415, message) from error
+        what = f"the image is damaged or cut short: {type(error).__name__}: {error}"
+        raise HTTPException(415, f"{what} (save it again as {pictures.KINDS})") from error
 
 
-def fit_upload(upload: Upload, card: Card, limits: Limits) -> np.ndarray:
-    """The image as the model sees it, (H, W, C)."""
-    picture = _open_image(upload, limits).convert("L" if card.shape[0] == 1 else "RGB")
+def fit_upload(upload: Upload, card: Card, limits: Limits) -> tuple[np.ndarray, list[str]]:
+    """The image as the model sees it, (H, W, C), and a line about each change that may surprise."""
+    picture = _open_image(upload, limits)
     fit = pictures.fit_to_model(card.shape, card.header.recipe.crop, picture.size)
-    return pictures.crop_and_resize(picture, upload.name, fit)
+    return pictures.fit_image(picture, upload.name, card.shape[0], fit)
 
 
 def read_mask(upload: Upload, card: Card, limits: Limits) -> Tensor:

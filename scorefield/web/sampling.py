@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import shlex
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
+from scorefield.acceleration.threads import on_one_thread
 from scorefield.images import to_bytes, to_float
 from scorefield.models.model import kept_steps
-from scorefield.samplers import SAMPLERS, changed, options, to_dict
+from scorefield.samplers import MOST_CALLS, SAMPLERS, State, changed, options, to_dict
+from scorefield.web.estimates import Speeds, Work
 from scorefield.web.jobs import Job, Update, updates_from
 from scorefield.web.limits import Limits
 from scorefield.web.models import Card, Models
@@ -45,9 +48,10 @@ def field_names() -> tuple[str, ...]:
     return ("n", "seed", "sampler", *_setting_types())
 
 
-def _setting_types() -> dict[str, type]:
+def _setting_types() -> dict[str, Any]:
     """The types of all samplers' settings, by name."""
-    return {name: kind for cls in SAMPLERS.values() for name, (kind, _) in options(cls).items()}
+    found = {name: kind for cls in SAMPLERS.values() for name, (kind, _) in options(cls).items()}
+    return {"calls": int} | found
 
 
 def read_request(fields: Fields, card: Card, *, n: int, most: int, limits: Limits) -> SampleRequest:
@@ -55,8 +59,7 @@ def read_request(fields: Fields, card: Card, *, n: int, most: int, limits: Limit
     default: Any = card.header.sampler
     name = fields.choice("sampler", tuple(SAMPLERS), default.name)
     settings = {
-        each: fields.optional(each, kind, most=max(limits.steps, getattr(default, each, 0) if kind is int else 0))
-        for each, kind in _setting_types().items()
+        each: fields.optional(each, kind, most=_most(each, default, limits)) for each, kind in _setting_types().items()
     }
     number = fields.whole("n", n, least=1, most=most)
     seed = fields.whole("seed", 0, least=0, most=2**32 - 1)
@@ -64,6 +67,12 @@ def read_request(fields: Fields, card: Card, *, n: int, most: int, limits: Limit
         return SampleRequest(card, number, seed, changed(default, settings, name=name))
     except ValueError as error:
         raise bad(str(error)) from error
+
+
+def _most(name: str, default: Any, limits: Limits) -> int:  # noqa: ANN401
+    """The largest whole number that a setting may have. Work is limited by its estimate; this only keeps it sane."""
+    own = getattr(default, name, 0)
+    return MOST_CALLS if name == "calls" else max(limits.steps, own if isinstance(own, int) else 0)
 
 
 def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole | None = None) -> Job:
@@ -79,6 +88,8 @@ def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole
     if type(sampler) is not type(card.header.sampler):
         command += ["--sampler", sampler.name]
     for name, value in chosen.items():
+        if value is None:
+            continue
         flag = f"--{name.replace('_', '-')}"
         command += ([flag] if value else []) if isinstance(value, bool) else [flag, str(value)]
     command += ["--out", "samples.png" if hole is None else "inpainted.png"]
@@ -87,7 +98,7 @@ def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole
     def run() -> Iterator[Update]:
         known = None if hole is None else (to_float(hole.image[None])[0], hole.mask)
         states = models.load(card).states(range(n), seed=seed, sampler=sampler, known=known)
-        return updates_from(states, keep, to_bytes)
+        return on_one_thread(updates_from(states, keep, to_bytes))
 
     return Job(
         "sample" if hole is None else "inpaint",
@@ -97,7 +108,52 @@ def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole
         shlex.join(command),
         None if hole is None else (hole.image, hole.mask.numpy()),
         getattr(sampler, "warning", None),
+        work_of(request),
     )
+
+
+def work_of(request: SampleRequest) -> Work:
+    """What a request for samples, or for completions, makes the machine compute."""
+    card = request.card
+    return Work((card.name, card.shape, card.parameters), request.n, request.sampler.calls)
+
+
+def size_to_measure(speeds: Speeds, request: SampleRequest, *, few: int) -> int | None:
+    """The size of a batch by which to learn the speed for a request; None if enough is known.
+
+    A few images tell the time of many, not exactly. So many are measured too, if that takes no more than a second.
+    """
+    work = work_of(request)
+    small = work._replace(n=min(work.n, few))
+    if speeds.knows(work):
+        return None
+    if not speeds.knows(small):
+        return small.n
+    return work.n if (speeds.estimate(work._replace(calls=1)) or 0) < 1 else None
+
+
+def measure(models: Models, speeds: Speeds, request: SampleRequest, *, few: int) -> None:
+    """Learn the speed for a request from the first steps of the model's own sampler.
+
+    Only the worker's thread may call this.
+    """
+    card, sampler = request.card, request.card.header.sampler
+    while (n := size_to_measure(speeds, request, few=few)) is not None:
+        seconds = _step_seconds(models.load(card).states(range(n), sampler=sampler))
+        speeds.record(work_of(request)._replace(n=n), seconds * sampler.updates / (sampler.calls or 1))
+
+
+def _step_seconds(states: Iterator[State]) -> float:
+    """The time of one step: of the second, which is faster, if the first takes less than a second."""
+    before, seconds = 0.0, math.inf
+    for state in states:
+        now = time.perf_counter()
+        if state.step:
+            seconds = min(seconds, now - before)
+        before = now
+        if state.step >= 2 or 1 < seconds < math.inf:
+            break
+    return seconds
 
 
 def frame_count(request: SampleRequest, limits: Limits) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
+import math
+import time
+from collections import OrderedDict
 from pathlib import Path
 
 from starlette.datastructures import MutableHeaders
@@ -25,6 +29,10 @@ HEADERS = {
 }
 """Headers of every answer: the browser loads nothing from other servers, runs no inline scripts, and shows the page in
 no frame."""
+GUESSES, GUESS_SECONDS = 10, 6.0
+"""How many wrong tokens an address may send at once, and the seconds after which it may send one more."""
+ADDRESSES = 1000
+"""The most addresses whose wrong tokens are remembered."""
 
 
 def is_loopback(host: str) -> bool:
@@ -48,11 +56,51 @@ def allowed_hosts(host: str, port: int) -> frozenset[str] | None:
     return frozenset({f"{name}:{port}" for name in names} | (names if port == 80 else set()))
 
 
+def client_of(request: Request) -> str:
+    """The address that a request comes from. All addresses of one IPv6 network, which one client has, are the same."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((int(address), 64), strict=False))
+
+
+class Throttle:
+    """Slows down the guessing of tokens from one address.
+
+    A token that is sent again counts once: a page that was left open goes on sending the token of an earlier server.
+    """
+
+    def __init__(self) -> None:
+        self._wrong = OrderedDict[str, tuple[float, list[bytes]]]()  # when all is forgiven, and the last wrong tokens
+
+    def seconds(self, address: str) -> float:
+        """The time until this address may try another token; 0 if it may do so now."""
+        forgiven_at, _ = self._wrong.get(address, (0.0, []))
+        return max(0.0, forgiven_at - time.monotonic() - (GUESSES - 1) * GUESS_SECONDS)
+
+    def count(self, address: str, token: str) -> None:
+        """Remember a wrong token."""
+        forgiven_at, tokens = self._wrong.get(address, (0.0, []))
+        if (digest := hashlib.sha256(token.encode()).digest()) in tokens:
+            return
+        until = max(forgiven_at, time.monotonic()) + GUESS_SECONDS
+        self._wrong[address] = until, [*tokens, digest][-GUESSES:]
+        self._wrong.move_to_end(address)
+        if len(self._wrong) > ADDRESSES:
+            self._wrong.popitem(last=False)
+
+
 class Guard:
     """Wraps the whole application, its error answers included."""
 
     def __init__(self, app: ASGIApp, *, hosts: frozenset[str] | None, token: str | None, port: int) -> None:
-        self._app, self._hosts, self._token = app, hosts, token
+        self._app, self._hosts, self._token, self._throttle = app, hosts, token, Throttle()
         self._cookie = f"token-{port}"  # all ports of a host share their cookies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,25 +126,31 @@ class Guard:
 
     def _admission(self, request: Request) -> Response | None:
         """The answer to a request without the token, if the server has one; None lets the request pass."""
-        path = request.scope["path"]
+        path, client = request.scope["path"], client_of(request)
         if self._token is None or path.startswith("/static/"):
             return None
-        if path == "/" and self._is_token(request.query_params.get("token")):
+        link = request.query_params.get("token") if path == "/" else None
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        tokens = [link, request.cookies.get(self._cookie), bearer.strip() if scheme.lower() == "bearer" else None]
+        given = [token for token in tokens if token]
+        if given and (seconds := math.ceil(self._throttle.seconds(client))):
+            message = f"too many wrong tokens came from your address (try again in {seconds} s)"
+            return _error(429, message, {"Retry-After": str(seconds)})
+        if link and self._is_token(link):
             answer = RedirectResponse("/", 303)
             answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
             return answer
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        if self._is_token(request.cookies.get(self._cookie)) or (
-            scheme.lower() == "bearer" and self._is_token(bearer.strip())
-        ):
+        if any(map(self._is_token, given)):
             return None
+        for token in given:
+            self._throttle.count(client, token)
         if path == "/" and "text/html" in request.headers.get("accept", ""):
             return FileResponse(LOCKED, 401)
         return _error(401, "the token is missing or wrong (open /?token=TOKEN, or send Authorization: Bearer TOKEN)")
 
-    def _is_token(self, token: str | None) -> bool:
-        return token is not None and hmac.compare_digest(token.encode(), (self._token or "").encode())
+    def _is_token(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), (self._token or "").encode())
 
 
-def _error(status: int, message: str) -> JSONResponse:
-    return JSONResponse({"error": message}, status)
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": message}, status, headers)

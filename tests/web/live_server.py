@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +66,17 @@ def sample_states(
 
 def tiny_run(folder: Path) -> Path:
     """A training run of six steps on 20 grey images of 5 × 6, with a checkpoint every second step."""
-    pixels = np.random.default_rng(0).integers(0, 256, (20, 5, 6), dtype=np.uint8)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    np.save(folder.parent / "dots.npy", pixels)
+    return shutil.copytree(Path(_trained().name) / "run", folder)
+
+
+@cache
+def _trained() -> tempfile.TemporaryDirectory[str]:
+    """A folder with such a run, which is deleted at the end of the tests."""
+    place = tempfile.TemporaryDirectory()
+    data = Path(place.name) / "dots.npy"
+    np.save(data, np.random.default_rng(0).integers(0, 256, (20, 5, 6), dtype=np.uint8))
     recipe = Recipe(
-        data=str(folder.parent / "dots.npy"),
+        data=str(data),
         width=2,
         levels=2,
         held_out=4,
@@ -80,8 +89,8 @@ def tiny_run(folder: Path) -> Path:
         preview_steps=1,
         sample_steps=2,
     )
-    train(recipe, folder, Group(0, 1, torch.device("cpu")))
-    return folder
+    train(recipe, Path(place.name) / "run", Group(0, 1, torch.device("cpu")))
+    return place
 
 
 def client_of(address: str) -> httpx.Client:
@@ -113,6 +122,7 @@ class Live:
         self.client.close()
         self.server.should_exit = True
         self._thread.join(TIMEOUT)
+        self.worker.join(TIMEOUT)
         assert not self._thread.is_alive()
 
     def post(self, path: str, **values: object) -> httpx.Response:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import socket
 import struct
+import subprocess
+import sys
+import tracemalloc
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +17,8 @@ from typing import Any
 import httpx
 import pytest
 from PIL import Image
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from scorefield.web import requests
 from web.live_server import Live, inpaint, picture
@@ -44,7 +50,7 @@ SAMPLE: list[tuple[dict[str, Any], int, str]] = [
     ({"step_size": "small"}, 422, "step_size must be a number"),
     ({"step_size": False}, 422, "step_size must be a number"),
     ({"denoise": 1}, 422, "denoise must be true or false"),
-    ({"number": 3}, 422, '"number" (the fields are model, n, seed, sampler, step_size, steps, denoise)'),
+    ({"number": 3}, 422, '"number" (the fields are model, n, seed, sampler, calls, step_size, steps, denoise,'),
 ]
 
 
@@ -94,6 +100,8 @@ PLAY: list[tuple[dict[str, Any], int, str]] = [
     ({"levels": 50, "steps": 101}, 400, "steps must be from 1 to 100"),
     ({"sigma_max": 1, "sigma_min": 2}, 400, "sigma_max must exceed sigma_min"),
     ({"sigma_min": 0}, 400, "sigma_min must be finite, above 0.01"),
+    ({"sigma_min": 0.01}, 400, "sigma_min must be finite, above 0.01"),
+    ({"sigma_max": 100.1}, 400, "sigma_max must be finite, above 0.01, at most 100"),
 ]
 
 
@@ -121,7 +129,7 @@ def header_alone(width: int, height: int) -> bytes:
 
 
 IMAGES = {
-    "text": (b"just some words", 415, "no image that can be read (send a PNG"),
+    "text": (b"just some words", 415, "no image that can be read (send PNG"),
     "empty": (b"", 415, "no image"),
     "50,000 pixels wide": (picture((50_000, 1)), 413, "50,000 × 1 has too many pixels"),
     "30 million pixels": (header_alone(6000, 5000), 413, "at most 25,000,000 pixels"),
@@ -130,7 +138,7 @@ IMAGES = {
     "no pixels": (header_alone(20, 20), 415, "damaged or cut short"),
     "truncated JPEG": (picture((200, 200), "JPEG")[:1500], 415, "damaged or cut short"),
     "truncated PNG": (picture((200, 200), "PNG")[:300], 415, "damaged or cut short"),
-    "TIFF": (picture(kind="TIFF"), 415, "no image"),
+    "PPM": (picture(kind="PPM"), 415, "no image"),
     "an SVG": (b'<svg xmlns="http://www.w3.org/2000/svg"/>', 415, "no image"),
     "EPS": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", 415, "no image"),
     "too large": (bytes(300_000), 413, "at most 200,000 bytes"),
@@ -227,6 +235,81 @@ def test_an_upload_without_a_length_is_not_kept_beyond_the_limit(live: Live, mon
     monkeypatch.setattr(requests, "PATIENCE", 2)
     with suppress(httpx.TransportError):  # the server may close the connection while the client is still sending
         assert live.client.post("/api/fit", content=chunks(), headers=kind).status_code == 413
+
+
+@pytest.mark.parametrize(("chunks", "kept"), [(10, 10), (11, 0), (100, 0)])
+def test_a_body_is_kept_up_to_its_limit_and_not_at_all_beyond(chunks: int, kept: int) -> None:
+    """Bodies in chunks of 100,000 bytes for a limit of ten of them. One more chunk is held while it is looked at."""
+    size, held = 100_000, list[int]()
+
+    async def receive() -> dict[str, Any]:
+        held.append(tracemalloc.get_traced_memory()[0])
+        more = len(held) < chunks
+        return {"type": "http.request", "body": bytes(size), "more_body": more}
+
+    request = Request({"type": "http", "method": "POST"}, receive)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        if kept:
+            assert len(asyncio.run(requests._read_body(request, 10 * size, "send less"))) == chunks * size
+        else:
+            with pytest.raises(HTTPException, match="at most 1,000,000 bytes"):
+                asyncio.run(requests._read_body(request, 10 * size, "send less"))
+    finally:
+        tracemalloc.stop()
+    assert max(held) - before < 11.5 * size
+    assert all(bytes_held - before < 1.5 * size for bytes_held in held[11:])  # what came before is freed
+    assert len(held) == chunks
+
+
+def test_a_body_is_read_only_so_far_beyond_its_limit() -> None:
+    read = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal read
+        read += 1
+        return {"type": "http.request", "body": bytes(100), "more_body": read < 1000}
+
+    with pytest.raises(HTTPException, match="at most 1,000 bytes"):
+        asyncio.run(requests._read_body(Request({"type": "http", "method": "POST"}, receive), 1000, "send less"))
+    assert read == 101
+
+
+LARGE = r"""
+import io, struct, zlib
+from pathlib import Path
+from scorefield.data import pictures
+
+def chunk(name, content):
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+def file(side, depth, kind):
+    row = bytes(1 + side * depth // 8 * {0: 1, 4: 2, 6: 4}[kind])
+    packer = zlib.compressobj(1)
+    rows = b"".join([packer.compress(row) for _ in range(side)] + [packer.flush()])
+    header = struct.pack(">IIBBBBB", side, side, depth, kind, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+def peak(content):
+    pictures.fit_image(pictures.decode(io.BytesIO(content)), "x", 3, pictures.Fit(size=(28, 28)))
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+KINDS = (16, 0), (8, 4), (8, 6)
+before = max(peak(file(100, *kind)) for kind in KINDS)
+print(*(peak(file(5000, *kind)) - before for kind in KINDS))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of the memory is read from /proc")
+def test_an_image_of_25_million_pixels_takes_little_memory() -> None:
+    """16-bit grey, grey with transparency, RGBA: not much more than two copies of four bytes for a pixel."""
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    peaks = [int(peak) / 1e6 for peak in done.stdout.split()]
+    assert len(peaks) == 3
+    assert 100 < max(peaks) < 250
 
 
 def test_unknown_addresses(live: Live) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -139,13 +138,27 @@ def test_a_file_is_completed_and_its_known_part_stays(page: Any, address: str, t
     assert abs(completion[hidden].astype(float) - original[hidden]).max() > 50
 
 
-def test_a_file_that_is_no_image_is_reported(page: Any, address: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_file_or_is_lost_of_it_is_said_beside_it(page: Any, address: str, tmp_path: Path) -> None:
     page.expected = ["415"]
     open_editor(page, address)
+    Image.new("RGB", (30, 20), "red").save(tmp_path / "red.png")
+    page.set_input_files("#inpaint [type=file]", tmp_path / "red.png")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('red.png')")
+    note = page.text_content("#inpaint .image-note:not([hidden])")
+    assert "grey" in note  # as the model's images are
+    assert "cropped to the middle 20 × 20" in note
+    page.click("#inpaint .examples button >> nth=0")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('Example')")
+    assert "red.png" not in page.text_content("#inpaint .image-note")
+    (tmp_path / "big.png").write_bytes(bytes(10_000_001))
+    page.set_input_files("#inpaint [type=file]", tmp_path / "big.png")
+    until(
+        page,
+        "document.querySelector('#inpaint .image-error').textContent.startsWith('big.png: the file has 10,000,001 ')",
+    )
     (tmp_path / "words.png").write_text("no image")
     page.set_input_files("#inpaint [type=file]", tmp_path / "words.png")
-    page.wait_for_selector("#inpaint .image-error:not([hidden])")
-    assert page.text_content("#inpaint .image-error").startswith("words.png: ")
+    until(page, "document.querySelector('#inpaint .image-error').textContent.startsWith('words.png: ')")
     assert "no image" in page.text_content("#inpaint .image-error")
     assert page.get_attribute("#inpaint .examples button >> nth=0", "aria-pressed") == "true"  # still in use
 
@@ -167,14 +180,46 @@ def test_a_second_finger_paints_nothing(page: Any, address: str) -> None:
     assert page.text_content("#inpaint .hole-count") != before
 
 
-def test_a_hole_survives_a_reload_of_the_page(page: Any, address: str) -> None:
+def test_image_hole_settings_and_completions_survive_a_reload(page: Any, address: str, tmp_path: Path) -> None:
+    asked: list[str] = []
+    page.on("request", lambda sent: asked.append(sent.url) if sent.url.endswith("/api/inpaint") else None)
     page.goto(f"{address}/#/inpaint")
     until(page, "document.querySelector('#inpaint .hole-count')?.textContent.startsWith('72 of')")
     assert page.is_disabled("#inpaint [data-do=undo]")  # the first hole was not painted by the user
+    page.select_option("#inpaint [name=model]", "mnist-small")
+    page.click("#inpaint .examples button >> nth=3")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('Example 5')")
     page.click("#inpaint [data-preset=center]")
-    words = page.text_content("#inpaint .hole-count")
+    page.check("#inpaint [name=pace][value='10']", force=True)
+    page.fill("#inpaint [name=n]", "2")
+    draw(page, "inpaint")
+    page.fill("#inpaint [name=seed]", "7")  # for the next ones
+
+    def shown() -> dict[str, Any]:
+        fields = {name: page.input_value(f"#inpaint [name={name}]") for name in ("model", "n", "seed", "steps")}
+        canvases = {name: pixels(page, f"#inpaint {name} canvas") for name in (".pane", ".given", ".film")}
+        texts = {name: page.text_content(f"#inpaint {name}") for name in (".hole-count", "#fitted", ".command code")}
+        return {**fields, **canvases, **texts, "pace": page.is_checked("#inpaint [name=pace][value='10']")}
+
+    before = shown()
     page.reload()
-    until(page, f"document.querySelector('#inpaint .hole-count').textContent === {json.dumps(words)}")
+    page.wait_for_selector("#inpaint .after:not([hidden])")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('Example 5')")
+    assert shown() == before
+    assert page.get_attribute("#inpaint .examples button >> nth=3", "aria-pressed") == "true"
+    assert len(asked) == 1
+    mask = picture(downloaded(page, "#inpaint .downloads button:has-text('Mask')")[1])
+    assert (mask == 0).sum() == 36
+    assert downloaded(page, "#inpaint .downloads button:has-text('Example')")[0] == "5.png"
+
+    image = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE), np.uint8)
+    Image.fromarray(image).save(tmp_path / "mine.png")  # a file is kept too
+    page.set_input_files("#inpaint [type=file]", tmp_path / "mine.png")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('mine.png')")
+    seen = pixels(page, "#inpaint .pane canvas")
+    page.reload()
+    until(page, "document.querySelector('#fitted').textContent.startsWith('mine.png')")
+    assert pixels(page, "#inpaint .pane canvas") == seen
 
 
 def test_a_file_dropped_elsewhere_does_not_replace_the_page(page: Any, address: str) -> None:
@@ -188,6 +233,7 @@ def test_on_a_phone_the_image_with_its_hole_is_shown_above_its_completions(page:
     page.set_viewport_size({"width": 390, "height": 844})
     open_editor(page, address)
     page.click("#inpaint [data-preset=left]")
+    assert page.is_hidden("#inpaint .given")
     draw(page, "inpaint")
     tops = [page.locator(f"#inpaint {each}").bounding_box()["y"] for each in (".primary", ".given", ".film")]
     assert tops == sorted(tops)
@@ -195,15 +241,8 @@ def test_on_a_phone_the_image_with_its_hole_is_shown_above_its_completions(page:
     words = page.eval_on_selector("#inpaint .command code", lines)
     assert " ".join(word for word, _ in words) == page.text_content("#inpaint .command code")
     assert {rows for _, rows in words} == {1}  # no option is broken at its hyphen
-
-
-def test_the_image_with_its_hole_stays_with_its_completions(page: Any, address: str) -> None:
-    open_editor(page, address)
-    page.click("#inpaint [data-preset=left]")
-    assert page.is_hidden("#inpaint .given")
-    draw(page, "inpaint")
     shown = pixels(page, "#inpaint .given canvas")
-    page.click("#inpaint [data-preset=top]")
+    page.click("#inpaint [data-preset=top]")  # for the next completions
     assert pixels(page, "#inpaint .given canvas") == shown
 
 

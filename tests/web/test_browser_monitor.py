@@ -61,8 +61,8 @@ def test_damaged_samples_are_reported_until_others_are_chosen(page: Any, address
     page.wait_for_selector("#monitor .samples canvas")
     page.fill("#monitor .samples input", "0")
     until(page, "document.querySelector('#monitor .when').textContent === 'This picture is damaged.'")
-    with page.expect_response(f"**/api/runs/{RUN}", timeout=6_000):
-        pass
+    with page.expect_response(f"**/api/runs/{RUN}"):  # an update, as every three seconds
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     page.wait_for_timeout(100)
     assert page.text_content("#monitor .when") == "This picture is damaged."
     assert page.is_hidden("#monitor .samples canvas")
@@ -109,13 +109,14 @@ def test_a_damaged_or_waiting_run_does_not_show_the_numbers_of_another(page: Any
     assert page.is_hidden("#monitor .trouble")
 
 
-def test_a_single_measurement_is_drawn_as_a_point(page: Any, address: str) -> None:
+def test_a_single_measurement_is_drawn_as_a_point_and_the_last_samples_are_awaited(page: Any, address: str) -> None:
     log = {"columns": ["step", "loss", "loss@0.5", "images_per_second"], "rows": [[20, 3.0, 4.0, 500.0]]}
-    run = {"name": RUN, "step": 20, "steps": 200, "state": "training", "recipe": asdict(RECIPE), "log": log}
+    run = {"name": RUN, "step": 20, "steps": 20, "state": "training", "recipe": asdict(RECIPE), "log": log}
     page.route(
         f"**/api/runs/{RUN}", lambda route: route.fulfill(json={**run, "held_out": {}, "samples": [], "seconds": 1})
     )
     page.goto(f"{address}/#/monitor")
+    page.wait_for_selector("#monitor .tiles >> text=drawing samples")  # all steps are done, but the run is not
     page.wait_for_selector("#monitor [data-chart=levels] circle")
     assert page.locator("#monitor [data-chart=speed] circle").count() == 1
     assert "At step 20: σ 0.5: 4" in page.get_attribute("#monitor [data-chart=levels] svg", "aria-label")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from scorefield.web import api
-from scorefield.web.jobs import Job
-from web.live_server import Live, client_of, events_in, low_limits, sample_states, wait_for
+from scorefield.web.jobs import Job, Update, Worker
+from scorefield.web.limits import Limits
+from web.live_server import TIMEOUT, Live, client_of, events_in, low_limits, sample_states, wait_for
 from web.live_server import folder as folder
 from web.live_server import live as live
 
@@ -75,11 +80,52 @@ def test_twenty_clients_at_once_each_get_their_own_images(live: Live) -> None:
     assert len({made.tobytes() for made in images}) == 20
 
 
+def test_names_of_jobs_cannot_be_guessed() -> None:
+    names = [Job("playground", lambda: iter(()), 0, {"n": 1}).id for _ in range(100)]
+    assert all(re.fullmatch("[0-9a-f]{16}", name) for name in names)
+    assert len({name[:8] for name in names}) == len({name[8:] for name in names}) == 100
+
+
 def test_two_jobs_do_not_mix(live: Live) -> None:
     one, two = live.start(n=2, steps=2, seed=1), live.start(n=3, steps=3, seed=2)
     live.end(two)
     assert np.array_equal(live.array(one), samples(1, 2, 2))
     assert np.array_equal(live.array(two), samples(2, 3, 3))
+
+
+def test_clients_take_turns() -> None:
+    worker, gate, ran = Worker(Limits(queue=20, client_queue=9)), threading.Event(), list[str]()
+
+    def job(name: str) -> Job:
+        def run() -> Iterator[Update]:
+            ran.append(name)
+            assert name != "gate" or gate.wait(TIMEOUT)
+            return iter(())
+
+        made = Job("playground", run, 0, {"n": 1}, client=name[0])
+        worker.submit(made)
+        return made
+
+    worker.start()
+    try:
+        job("gate")
+        wait_for(lambda: ran)
+        jobs = [job(name) for name in ("a1", "a2", "a3", "b1", "b2", "c1")]
+        assert [worker.status(each)["position"] for each in jobs] == [1, 4, 6, 2, 5, 3]
+        gate.set()
+        wait_for(lambda: all(each.ended for each in jobs))
+        assert ran == ["gate", "a1", "b1", "c1", "a2", "b2", "a3"]
+        gate.clear()
+        job("gate")
+        wait_for(lambda: ran[-1] == "gate")
+        jobs = [job(name) for name in ("a4", "b3", "c2")]  # c has waited longest for a turn, then b
+        gate.set()
+        wait_for(lambda: all(each.ended for each in jobs))
+        assert ran[-3:] == ["c2", "b3", "a4"]
+    finally:
+        gate.set()
+        worker.stop()
+        worker.join(TIMEOUT)
 
 
 # ---------------------------------------------------------------- cancelling
@@ -127,6 +173,16 @@ def test_a_job_goes_on_while_a_listener_stays_or_comes_back(live: Live) -> None:
             assert not job.ended
 
 
+def test_a_listener_who_came_and_left_again_has_a_grace_period_of_his_own(live: Live) -> None:
+    with live.busy() as job:
+        stream = api.Events(live.worker, job, grace=60)
+        job.last_left_at = 2.0
+        stream._cancel_if_alone(1.0)  # the end of the grace period of a listener who left before
+        assert not job.ended
+        stream._cancel_if_alone(2.0)
+        assert job.state == "cancelled"
+
+
 def test_a_job_that_never_had_a_listener_goes_on(live: Live) -> None:
     with live.busy() as job:
         time.sleep(0.5)
@@ -150,6 +206,25 @@ def test_a_silent_stream_sends_comments(live: Live, monkeypatch: pytest.MonkeyPa
             assert [next(line for line in lines if line.startswith(":")) for _ in range(2)] == [": waiting"] * 2
 
 
+def test_a_job_ends_for_its_listeners_after_its_last_frame() -> None:
+    """A job that makes its last step, and ends, at the moment when its status is asked for the second time."""
+    job, asked = Job("playground", lambda: iter(()), 2, {"n": 1, "method": "annealed"}), 0
+
+    def status(job: Job) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        job.record(Update(asked, frame=np.full((1, 2), asked)))
+        if asked == 2:
+            job.end("done")
+        return job.status(0)
+
+    async def events() -> list[bytes]:
+        return [event async for event in api.stream(cast(Worker, SimpleNamespace(status=status)), job)]
+
+    names = [event.decode().split("\n")[0] for event in asyncio.run(events())]
+    assert names == ["retry: 1000", "event: frame", "event: status", "event: frame", "event: status"]
+
+
 # ---------------------------------------------------------------- deleting
 
 
@@ -159,6 +234,15 @@ def test_only_the_newest_jobs_are_kept(folder: Path) -> None:
         wait_for(lambda: live.client.get(f"/api/jobs/{jobs[1]}").status_code == 404)
         assert live.end(jobs[-1])["state"] == "done"
         wait_for(lambda: [live.client.get(f"/api/jobs/{job}").status_code for job in jobs] == [404, 404, 200, 200])
+
+
+def test_many_jobs_of_one_client_do_not_push_out_those_of_another() -> None:
+    worker = Worker(Limits(jobs=3))
+    jobs = [Job("playground", lambda: iter(()), 0, {"n": 1}, client=client) for client in "abbbb"]
+    for job in jobs:
+        worker.submit(job)
+        job.end("done")
+    assert [worker.find(job.id) is not None for job in jobs] == [True, False, False, True, True]
 
 
 @pytest.mark.parametrize("changes", [{"job_seconds": 0.3}, {"job_bytes": 100}])

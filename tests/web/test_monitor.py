@@ -65,6 +65,9 @@ def test_a_run_is_followed_while_it_trains(tmp_path: Path, folder: Path) -> None
             found = live.client.get("/api/runs/young").json()
             assert (found["step"], found["state"]) == (2, "training")
             assert len(found["log"]["rows"]) == 2
+            (run / "log.csv").write_text("".join(lines))
+            found = live.client.get("/api/runs/young").json()
+            assert (found["step"], found["steps"], found["state"]) == (6, 6, "training")  # it draws its last samples
             (run / "log.csv").write_text("".join(lines[:4]))
             assert live.client.get("/api/runs/young").json()["step"] == 3
         assert live.client.get("/api/runs/young").json()["state"] == "stopped"

@@ -6,10 +6,14 @@ import warnings
 
 import pytest
 import torch
+from torch import Tensor
 
 from scorefield.distributions import GaussianMixture
 from scorefield.noise import SampleNoise, geometric, sample_seeds
 from scorefield.samplers import annealed_langevin, langevin, last
+from scorefield.web.limits import Limits
+from scorefield.web.playground import FIELD_FIELDS, JOB_FIELDS, playground_job, score_field
+from scorefield.web.requests import Fields
 from web.live_server import Live
 from web.live_server import tiny_live as tiny_live
 
@@ -69,3 +73,23 @@ def test_the_score_field(live: Live) -> None:
     assert torch.equal(torch.tensor(answer["score"]), mixture.score(x, 2.0))
     assert torch.equal(torch.tensor(answer["log_prob"]), mixture.log_prob(x, 2.0))
     assert len(live.post("field").json()["x"]) == 24**2
+
+
+def test_points_are_moved_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine PyTorch's threads would wait for each other at every operation."""
+    seen, score = set[int](), GaussianMixture.score
+
+    def counted(mixture: GaussianMixture, x: Tensor, sigma: Tensor) -> Tensor:
+        seen.add(torch.get_num_threads())
+        return score(mixture, x, sigma)
+
+    monkeypatch.setattr(GaussianMixture, "score", counted)
+    torch.set_num_threads(3)
+    try:
+        updates = list(playground_job(Fields({"n": 5, "steps": 2, "method": "both"}, JOB_FIELDS), Limits()).run())
+        score_field(Fields({"points": 3}, FIELD_FIELDS), Limits())
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)
+    assert updates[-1].step == 20
+    assert seen == {1}

@@ -6,10 +6,11 @@ import io
 import math
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from scorefield.noise import SampleNoise
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
 from scorefield.web.models import EXAMPLES
+from scorefield.web.requests import Upload, fit_upload
 from scorefield.web.sampling import SampleRequest, frame_count
 from web.live_server import RECIPE, SHAPE, Live, inpaint, opened, picture, sample_states
 from web.live_server import tiny_live as tiny_live
@@ -154,16 +156,45 @@ def test_fewer_frames_of_large_images_are_kept() -> None:
     assert kept == [60, 10, 2]  # 300,000 bytes each, in half of the limit
 
 
-def test_an_error_in_a_job_leaves_the_worker_alive(live: Live) -> None:
+class Panic(BaseException):
+    """As some packages raise them: it is no Exception."""
+
+
+MEMORY = "the server ran out of memory (ask for fewer images at once)"
+CPU = "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you tried 8 bytes."
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyError(), "the server failed: KeyError (see its terminal)"),
+        (RuntimeError("no kernel\nfor this"), "the server failed: RuntimeError: no kernel (see its terminal)"),
+        (
+            RuntimeError("pinned memory is off"),
+            "the server failed: RuntimeError: pinned memory is off (see its terminal)",
+        ),
+        (Panic(), "the server failed: Panic (see its terminal)"),
+        (ValueError("sigma 3 is none of the network's"), "sigma 3 is none of the network's"),
+        (FloatingPointError("it diverged (use a smaller step_size)"), "it diverged (use a smaller step_size)"),
+        (MemoryError(), MEMORY),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nSee the manual"), MEMORY),
+        (RuntimeError(CPU), MEMORY),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_in_a_job_reaches_its_client_and_leaves_the_worker_alive(
+    live: Live, error: BaseException, words: str
+) -> None:
     def run() -> Iterator[Update]:
         yield Update(1, 1.0, 1)
-        raise KeyError
+        raise error
 
     job = Job("sample", run, 2, {"n": 1})
     live.worker.submit(job)
-    status = live.end(job.id)
-    assert (status["state"], status["error"]) == ("failed", "KeyError")
-    assert live.end(live.start(n=1, steps=1))["state"] == "done"
+    assert live.end(job.id)["state"] == "failed"
+    name, status = live.events(job.id)[-1]
+    assert (name, status["state"], status["error"]) == ("status", "failed", words)
+    assert live.worker._thread.is_alive()
 
 
 def test_frames_are_nearly_square(live: Live) -> None:
@@ -201,7 +232,8 @@ def test_completions_keep_what_is_known_and_are_those_of_the_command_line(
 
 def test_a_painted_mask_and_an_image_of_any_size(live: Live) -> None:
     painted = np.full((12, 10), 255, np.uint8)
-    painted[2:7, 3:8] = 0
+    painted[2:7, 3:8], painted[0, 0] = 0, 128  # greys count by whether they are nearer to white
+    painted[5, 5] = 127
     file = io.BytesIO()
     Image.fromarray(painted).save(file, format="PNG")
     content = picture((90, 50), "JPEG", "RGB")
@@ -210,12 +242,13 @@ def test_a_painted_mask_and_an_image_of_any_size(live: Live) -> None:
     assert shown.shape == (12, 10)
     status = live.end(inpaint(live, {"image": content, "mask": file.getvalue()}, denoise=1).json()["job"])
     images = live.array(status["job"])[..., 0]
-    assert (images[:, painted > 0] == shown[painted > 0]).all()
-    assert (images[:, painted == 0] != shown[painted == 0]).mean() > 0.5
+    assert (images[:, painted > 127] == shown[painted > 127]).all()
+    assert (images[:, painted < 128] != shown[painted < 128]).mean() > 0.5
+    assert (images[:, 5, 5] != shown[5, 5]).all()
     assert status["settings"]["mask"] == "mask.png"
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP", "GIF"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF"])
 def test_an_image_is_fitted_as_training_images_are(live: Live, kind: str, tmp_path: Path) -> None:
     content = picture((40, 30), kind, "L" if kind == "GIF" else "RGB")
     (tmp_path / "image").write_bytes(content)
@@ -223,6 +256,29 @@ def test_an_image_is_fitted_as_training_images_are(live: Live, kind: str, tmp_pa
     assert answer.headers["content-type"] == "image/png"
     image = pictures.open_image(tmp_path / "image").convert("RGB")
     assert np.array_equal(opened(answer.content), pictures.crop_and_resize(image, "", pictures.Fit(size=(8, 8))))
+
+
+def test_an_image_is_cropped_as_training_images_were(live: Live) -> None:
+    card, content = live.server.models.cards()["tiny"], picture((40, 30))
+    recipe = replace(card.header.recipe, crop=20)
+    seen, _ = fit_upload(Upload("x", content), replace(card, header=replace(card.header, recipe=recipe)), Limits())
+    with Image.open(io.BytesIO(content)) as image:
+        middle = image.crop((10, 5, 30, 25))
+    assert np.array_equal(seen, pictures.crop_and_resize(middle, "", pictures.Fit(size=SHAPE[1:])))
+
+
+def test_changes_of_an_image_that_may_surprise_are_noted(live: Live) -> None:
+    def note(model: str, content: bytes) -> str | None:
+        answer = live.client.post("/api/fit", data={"model": model}, files={"image": ("Ω, 5%25.png", content)})
+        assert answer.status_code == 200
+        text = answer.headers.get("x-note")
+        return text if text is None else unquote(text)
+
+    assert note("tiny", picture((10, 12))) is None
+    assert note("tiny", picture((20, 24))) == "Ω, 5%25.png is shrunk to 12 × 10, from 24 × 20 pixels (height × width)"
+    colours, cropped = (note("tiny", picture((40, 12), mode="RGB")) or "").split("; ")
+    assert colours == "Ω, 5%25.png has colours and the model's images are grey: only its brightness is used"
+    assert cropped == "Ω, 5%25.png is cropped to the middle 12 × 10, from 12 × 40 pixels (height × width)"
 
 
 def test_an_image_is_rotated_as_its_exif_says(live: Live) -> None:

@@ -70,11 +70,11 @@ const ENDS = ["done", "cancelled", "failed"];
  * Starts a job and follows it to its end; returns its last status.
  *
  * If the queue is full, it tries again after the time that the server names, or sooner, and calls `onWait(seconds)`
- * every second. Aborting the signal cancels the job. `again` is the name of an earlier job: it is followed instead, if
- * the server still has it and it did not fail. `onJob` gets the job's name.
+ * every second. Aborting the signal cancels the job. `again` is the name of an earlier job, which is followed instead.
+ * `onJob` gets the job's name.
  */
 export async function runJob(path, body, { onStatus, onFrame, onWait, onJob, signal, again }) {
-  let job = again && (await useful(again)) ? again : null;
+  let job = again;
   while (!job) {
     try {
       // the request itself is not aborted: a job can be cancelled only when its name is known
@@ -99,12 +99,22 @@ export async function runJob(path, body, { onStatus, onFrame, onWait, onJob, sig
   }
 }
 
-/** Whether the server still has that job, and it has not failed or been cancelled. */
-async function useful(job) {
+/** The job, if the server still has it, and it has not failed or been cancelled; otherwise null. */
+export async function stillThere(job) {
+  if (!job) return null;
   try {
-    return ["queued", "running", "done"].includes((await get(`/api/jobs/${job}`)).state);
+    return ["queued", "running", "done"].includes((await get(`/api/jobs/${job}`)).state) ? job : null;
   } catch {
-    return false;
+    return null;
+  }
+}
+
+/** The seconds that a job with these settings takes on the server's machine; 0 if it is refused, null if it is not known. */
+export async function estimate(asked) {
+  try {
+    return (await (await post("/api/estimate", asked)).json()).seconds ?? null;
+  } catch (error) {
+    return error.status >= 400 && error.status < 500 ? 0 : null;
   }
 }
 

@@ -6,12 +6,16 @@ import { colour, copy, digits, duration, find, fromTemplate, icon, make, onTheme
 const GAP = 6; // between images, in CSS pixels
 const SECONDS = 5; // time to play all frames
 
-/** An image that is loaded and decoded. */
-async function picture(address) {
+/** An image that is loaded and decoded. If that fails, it is tried once more; then it is null. */
+async function picture(address, tries = 2) {
   const image = new Image();
   image.src = address;
-  await image.decode();
-  return image;
+  try {
+    await image.decode();
+    return image;
+  } catch {
+    return tries > 1 ? picture(`${address}?again`, tries - 1) : null;
+  }
 }
 
 export class Film {
@@ -60,8 +64,7 @@ export class Film {
   /**
    * Runs a job from its request to its end and shows its frames and its progress. Errors are shown, not thrown.
    *
-   * The images before stay until the server has accepted the job. `again` is a job to show again, if the server still
-   * has it.
+   * The images before stay until the server has accepted the job. `again` is a job of the server to show again.
    */
   async run(path, body, { n, shape, start, again, onJob }) {
     const abort = new AbortController();
@@ -74,9 +77,9 @@ export class Film {
     start.disabled = true;
     find(".after", this.root).hidden = true;
     tell(find(".error", this.root), null);
-    if (innerWidth < 768) this.root.scrollIntoView({ block: "start" });
-    else find(".stage", this.root).scrollIntoView({ block: "nearest" });
-    this.progress("Sending …", 0);
+    const narrow = innerWidth < 768; // after a reload the browser scrolls to where the page was
+    if (!again) (narrow ? this.root : find(".stage", this.root)).scrollIntoView({ block: narrow ? "start" : "nearest" });
+    this.progress(again ? "" : "Sending …", 0);
     let arrived = Promise.resolve();
     try {
       this.status = await runJob(path, body, {
@@ -89,7 +92,7 @@ export class Film {
         onWait: (left, why) => this.progress(`The queue is full; trying again in ${left} s.`, 0, why),
         onStatus: (status) => this.showStatus(status),
         onFrame: (frame) => { // loaded in parallel, shown in order; one that fails is left out
-          const image = picture(frame.image).catch(() => null);
+          const image = picture(frame.image);
           arrived = arrived.then(async () => this.add(frame, await image));
         },
       });
@@ -137,7 +140,7 @@ export class Film {
       this.progress(ahead ? `Waiting: ${ahead} ${ahead === 1 ? "job" : "jobs"} ahead.` : "About to start …", 0);
     } else if (status.state === "running") {
       const left = status.seconds_left == null ? "" : `${duration(status.seconds_left)} left`;
-      this.progress(left, part, part ? `${25 * Math.floor(4 * part)} % done` : "Started");
+      this.progress(left, part, !part ? "Started" : part < 1 ? `${25 * Math.floor(4 * part)} %` : "The last images arrive");
     }
     if (!this.frames.length) this.caption(status);
   }
@@ -150,7 +153,9 @@ export class Film {
   ended() {
     const { state, seconds, error } = this.status;
     const part = this.status.total ? this.status.step / this.status.total : 1;
-    if (state === "done") this.progress(`Done in ${duration(seconds)}.`, 1);
+    const complete = this.frames.at(-1)?.step === this.status.total;
+    if (state === "done") this.progress(complete ? `Done in ${duration(seconds)}.` : "", 1);
+    if (state === "done" && !complete) tell(find(".error", this.root), "The last images could not be loaded. Reload the page to try again.");
     if (state === "cancelled") this.progress(`Stopped after ${duration(seconds)}.`, part);
     if (state === "failed") {
       this.progress("", part, "Failed");

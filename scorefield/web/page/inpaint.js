@@ -1,19 +1,22 @@
 // Inpaint: an image, a hole painted on it, and several completions.
 
-import { blobOf } from "./api.js";
+import { blobOf, post, stillThere } from "./api.js";
 import { Editor } from "./editor.js";
 import { Film } from "./film.js";
 import { Settings } from "./settings.js";
-import { all, count, find, make, remember, remembered, save, tell } from "./ui.js";
+import { all, count, find, fromText, keep, make, recalled, save, showFieldError, tell, toText } from "./ui.js";
+
+const KEPT = 2e6; // bytes: a larger file is kept over a reload as the model sees it, since a browser keeps only a few MB
 
 export function makeTab(root, { models, limits }) {
   const form = find("form", root);
-  const settings = new Settings(form, { models, most: { n: limits.completions, steps: limits.steps }, n: 5, words: "Fill the hole", noun: "Completions" });
-  let asked = 0; // answers may arrive in another order than the requests were sent
+  const settings = new Settings(form, { models, most: { n: limits.completions, steps: limits.steps, seconds: limits.work_seconds }, n: 5, words: "Fill the hole", noun: "Completions" });
+  let asked = 0, pressed = 0; // answers may arrive in another order than the requests were sent
   let source = null; // { name, file } or { name, example, file }
   let running = Promise.resolve();
-  let hole = JSON.parse(remembered("hole") ?? "[]"); // width, height and pixels, kept over a reload of the page
-  let sent = null; // { mask, source } of the completions that are shown
+  let sent = null; // { mask, example, file } of the completions that are shown
+  // kept over a reload of the page: the hole (width, height and pixels), the image, the settings, and the last job
+  let hole = recalled("hole") ?? [], image = recalled("image") ?? {};
 
   const film = new Film(find(".work", root), {
     kind: "completion",
@@ -28,13 +31,22 @@ export function makeTab(root, { models, limits }) {
         button.addEventListener("click", () => save(blob, name));
         return button;
       };
-      const { mask, source: { example, file } } = sent;
+      const { mask, example, file } = sent;
       const given = example ? [own("Example (PNG)", file, `${example}.png`)] : [];
       return [film.download("Sheet (PNG)", "grid.png", "completions.png"), film.download("Animation (GIF)", "annealing.gif", "completions.gif"),
         own("Mask (PNG)", mask, "mask.png"), ...given];
     },
   });
   const showError = (words) => tell(find(".error", root), words);
+  const keepSettings = () => {
+    try {
+      keep("inpaint", settings.query());
+    } catch { /* a field is wrong */ }
+  };
+  try {
+    settings.write(new URLSearchParams(recalled("inpaint") ?? ""));
+  } catch { /* the server has other models now */ }
+  for (const kind of ["input", "change"]) form.addEventListener(kind, keepSettings);
   const showImageError = (words) => tell(find(".image-error", root), words); // beside the choice of an image
 
   // -------- the editor and its tools
@@ -51,7 +63,7 @@ export function makeTab(root, { models, limits }) {
       find(".hole-count", root).textContent = part ? `${count(part)} of ${count(editor.hidden.length)} pixels are hidden.` : "Nothing is hidden yet.";
       find("[data-do=undo]", root).disabled = !editor.undos.length;
       find("[data-do=redo]", root).disabled = !editor.redos.length;
-      if (editor.pointer == null && editor.hidden.length <= 2 ** 16) remember("hole", JSON.stringify([editor.width, editor.height, editor.hidden.join("")]));
+      if (editor.pointer == null && editor.hidden.length <= 2 ** 16) keep("hole", [editor.width, editor.height, editor.hidden.join("")]);
     },
     onView({ factor, easiest, scrolls }) {
       find(".zoom", root).hidden = find(".zoom-help", root).hidden = easiest === 1; // the pixels are large enough already
@@ -81,17 +93,21 @@ export function makeTab(root, { models, limits }) {
   async function use(chosen) {
     const mine = ++asked;
     try {
-      if (chosen.file.size > limits.upload_bytes) throw new Error(`${chosen.name} has ${count(chosen.file.size)} bytes, but at most ${count(limits.upload_bytes)} are allowed. Make it smaller first.`);
+      if (chosen.file.size > limits.upload_bytes) throw new Error(`the file has ${count(chosen.file.size)} bytes, but at most ${count(limits.upload_bytes)} are allowed. Make it smaller first.`);
       const body = new FormData();
       body.append("model", settings.model.name);
       body.append("image", chosen.file, chosen.name);
-      const image = await createImageBitmap(await blobOf("/api/fit", { method: "POST", body }));
+      const answer = await post("/api/fit", body), fitted = await answer.blob(), note = answer.headers.get("X-Note");
+      const image = await createImageBitmap(fitted);
       if (mine !== asked) return;
       source = chosen;
       for (const button of all(".examples button", root)) button.setAttribute("aria-pressed", String(button.value === chosen.example));
       editor.setImage(image);
       find("#fitted", root).textContent = `${chosen.name}, as the model sees it: ${image.width}\u00a0×\u00a0${image.height}\u00a0pixels.`;
+      tell(find(".image-note", root), note && `${decodeURIComponent(note)}.`);
       showImageError(null);
+      const { name, example, file } = chosen, text = example ? null : await toText(file.size <= KEPT ? file : fitted);
+      if (mine === asked) keep("image", { name, example, file: text });
     } catch (error) {
       if (mine === asked) showImageError(`${chosen.name}: ${error.message}`);
     }
@@ -149,8 +165,9 @@ export function makeTab(root, { models, limits }) {
     });
     find(".examples", root).replaceChildren(...buttons);
     find(".examples-title", root).hidden = !buttons.length;
+    if (image.file) source = { name: image.name, file: fromText(image.file) };
     if (source && !source.example) use(source);
-    else if (buttons.length) useExample(examples[0]);
+    else if (buttons.length) useExample(examples.includes(image.example) ? image.example : examples[0]);
     else {
       source = null;
       find("#fitted", root).textContent = "";
@@ -158,6 +175,7 @@ export function makeTab(root, { models, limits }) {
     if (!editor.count) editor.preset("left");
     editor.undos = []; // the first hole was not painted by the user
     editor.changed();
+    image = {};
   }
   form.elements.model.addEventListener("change", setModel);
   form.elements.n.addEventListener("change", () => { if (!film.frames.length && !find(".primary", form).disabled) film.expect(Math.min(Number(form.elements.n.value) || 5, limits.completions), settings.model.shape); });
@@ -166,32 +184,63 @@ export function makeTab(root, { models, limits }) {
 
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const body = new FormData();
+    const mine = ++pressed;
+    let asked;
     try {
-      const { denoise, ...others } = settings.read();
+      asked = settings.read();
+      showFieldError(form, null);
       if (!source) throw new Error(`Choose an image first: a file${settings.model.examples?.length ? ", or one of the examples" : ", dropped or pasted"}.`);
       if (!editor.count) throw new Error("Nothing is hidden: paint over a part of the image, or take a ready-made hole.");
-      for (const [name, value] of Object.entries(others)) body.append(name, value);
-      body.append("denoise", denoise ? "1" : "0");
-      if (source.example) body.append("example", source.example);
-      else body.append("image", source.file, source.name);
-      find(".primary", form).disabled = true; // until the job ends, so that a second click does nothing
-      sent = { mask: await editor.png(), source };
-      if (editor.name) body.append("mask", editor.name);
-      else body.append("mask", sent.mask, "mask.png");
-      const { shape } = settings.model, seen = editor.snapshot();
-      running = film.run("/api/inpaint", body, {
-        n: others.n, shape, start: find(".primary", form),
-        onJob: () => {
-          find(".given canvas", root).replaceWith(seen);
-          find(".given", root).hidden = false;
-        },
-      });
     } catch (error) {
-      find(".primary", form).disabled = false;
-      showError(error.message);
+      if (error.inputs) showFieldError(form, error);
+      else showError(error.message);
+      return;
     }
+    const { name, example, file } = source, { shape } = settings.model, seen = editor.snapshot(), ready = editor.name, painted = editor.png();
+    if (!(await settings.mayStart(asked))) return;
+    const mask = await painted;
+    if (mine !== pressed || asked.model !== settings.model.name) return; // pressed again, or another model
+    const body = new FormData();
+    for (const [field, value] of Object.entries({ ...asked, denoise: asked.denoise ? "1" : "0" })) body.append(field, value);
+    if (example) body.append("example", example);
+    else body.append("image", file, name);
+    if (ready) body.append("mask", ready);
+    else body.append("mask", mask, "mask.png");
+    sent = { mask, example, file };
+    running = film.run("/api/inpaint", body, {
+      n: asked.n, shape, start: find(".primary", form),
+      onJob: async (job) => {
+        showGiven(seen);
+        keep("completions", { job, model: asked.model, n: asked.n, mask: await toText(mask), seen: seen.toDataURL(), example });
+      },
+    });
   });
 
-  return { open: setModel };
+  function showGiven(seen) {
+    find(".given canvas", root).replaceWith(seen);
+    find(".given", root).hidden = false;
+  }
+
+  /** Shows the completions from before a reload, if the server still has them. */
+  async function showAgain() {
+    const last = recalled("completions"), before = pressed;
+    if (last?.model !== settings.model.name || !(await stillThere(last.job))) return;
+    const seen = await createImageBitmap(fromText(last.seen));
+    const canvas = find(".given canvas", root);
+    Object.assign(canvas, { width: seen.width, height: seen.height });
+    canvas.getContext("2d").drawImage(seen, 0, 0);
+    const file = last.example && (await blobOf(`/api/examples/${encodeURIComponent(last.example)}.png`));
+    if (pressed !== before || last.model !== settings.model.name) return; // the user was faster
+    sent = { mask: fromText(last.mask), example: last.example, file };
+    await film.run("/api/inpaint", null, { n: last.n, shape: settings.model.shape, start: find(".primary", form), again: last.job, onJob: () => showGiven(canvas) });
+  }
+
+  let fresh = true;
+  return {
+    open() {
+      setModel();
+      if (fresh) running = running.then(showAgain).catch(() => {}); // they are lost, which a new press mends
+      fresh = false;
+    },
+  };
 }

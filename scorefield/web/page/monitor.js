@@ -74,8 +74,9 @@ export function makeTab(root) {
     for (const part of [".some > .bar", ".charts", "details"]) find(part, root).hidden = !run.recipe;
     for (const chart of Object.values(charts)) chart.empty = run.state === "training" ? "Nothing measured yet" : "Nothing measured";
     const last = run.log?.rows?.at(-1), loss = last?.[run.log.columns.indexOf("loss")];
-    const left = run.state === "training" && run.step ? (run.seconds / run.step) * (run.steps - run.step) : null;
-    const tiles = { Run: run.name, State: run.state };
+    const finishing = run.state === "training" && run.steps && run.step >= run.steps; // its last samples are being drawn
+    const left = run.state === "training" && run.step && !finishing ? (run.seconds / run.step) * (run.steps - run.step) : null;
+    const tiles = { Run: run.name, State: finishing ? "drawing samples" : run.state };
     if (run.steps) tiles.Step = `${count(run.step)} of ${count(run.steps)}`;
     if (loss != null) tiles.Loss = digits(loss);
     if (run.images_per_second) tiles["Images per second"] = count(Math.round(run.images_per_second));

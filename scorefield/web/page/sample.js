@@ -1,12 +1,13 @@
 // Sample: shows how noise becomes images while the server computes them.
 
+import { stillThere } from "./api.js";
 import { Film } from "./film.js";
 import { Settings } from "./settings.js";
-import { copy, find, make, remember, remembered, tell } from "./ui.js";
+import { copy, find, make, remember, remembered, showFieldError, tell } from "./ui.js";
 
 export function makeTab(root, { models, limits }) {
   const form = find("form", root);
-  const settings = new Settings(form, { models, most: { n: limits.n, steps: limits.steps }, n: 16, words: "Draw", noun: "Images" });
+  const settings = new Settings(form, { models, most: { n: limits.n, steps: limits.steps, seconds: limits.work_seconds }, n: 16, words: "Draw", noun: "Images" });
   const film = new Film(find(".work", root), {
     kind: "sample",
     downloads: (film) => {
@@ -17,6 +18,7 @@ export function makeTab(root, { models, limits }) {
     },
   });
   let drawn = ""; // the settings of the images that are shown
+  let current = ""; // those of the address
   let running = Promise.resolve();
   let opened = 0;
   const address = (query) => `${location.origin}/#/sample?${query}`;
@@ -24,39 +26,57 @@ export function makeTab(root, { models, limits }) {
   blank();
   for (const name of ["n", "model"]) form.elements[name].addEventListener("change", () => { if (!film.frames.length && !find(".primary", form).disabled) blank(); });
 
-  function draw({ link = false } = {}) {
+  function complain(error) {
+    if (error.inputs) showFieldError(form, error);
+    else tell(find(".error", root), error.message);
+  }
+
+  async function draw({ link = false } = {}) {
+    const mine = ++opened;
     let asked;
     try {
       asked = settings.read();
+      showFieldError(form, null);
     } catch (error) {
-      tell(find(".error", root), error.message);
+      complain(error);
       return;
     }
-    drawn = settings.query();
+    const query = settings.query(), { shape, trained } = settings.model, key = `job ${trained} ${query}`;
+    const again = link ? await stillThere(remembered(key)) : null; // after a reload, or the browser's Back
+    const may = again || (await settings.mayStart(asked, { link }));
+    if (mine !== opened) return; // drawn again, or the address changed
+    if (link) current = query;
+    if (!may) {
+      if (link) showNothing();
+      return;
+    }
+    drawn = current = query;
     if (location.hash !== `#/sample?${drawn}`) history[link ? "replaceState" : "pushState"](null, "", address(drawn));
-    const { shape, trained } = settings.model, key = `job ${trained} ${drawn}`;
-    running = film.run("/api/sample", asked, {
-      n: asked.n, shape, start: find(".primary", form),
-      again: link ? remembered(key) : null, // after a reload, or the browser's Back: the server may still have the job
-      onJob: (job) => remember(key, job),
-    });
+    running = film.run("/api/sample", asked, { n: asked.n, shape, start: find(".primary", form), again, onJob: (job) => remember(key, job) });
+  }
+
+  /** The images before do not belong to the settings of the link. */
+  function showNothing() {
+    drawn = "";
+    tell(find(".error", root), null);
+    blank();
   }
 
   form.addEventListener("submit", (event) => { event.preventDefault(); draw(); });
 
   return {
-    /** A link with settings draws images with them; a link without leaves the page as it is. */
+    /** A link with settings draws images with them, if that does not take long; a link without leaves the page as it is. */
     async open(parameters) {
       const query = parameters.toString();
       if (!query) {
-        if (drawn) history.replaceState(null, "", address(drawn));
+        if (current) history.replaceState(null, "", address(current));
         return;
       }
       try {
         settings.write(parameters);
         if (settings.query() === drawn) return;
       } catch (error) {
-        tell(find(".error", root), error.message);
+        complain(error);
         return;
       }
       const mine = ++opened;

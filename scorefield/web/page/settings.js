@@ -1,17 +1,23 @@
-// The settings that sampling and inpainting share: model, number of images, seed, steps, step size, denoising.
+// The settings that sampling and inpainting share: model, number of images, seed, steps, step size, denoising. Also how
+// long a job with them takes, and a warning before a long one.
 
-import { count, dice, digits, find, fromTemplate, make, numberIn, short } from "./ui.js";
+import { estimate } from "./api.js";
+import { about, count, dice, digits, find, fromTemplate, make, numberIn, short } from "./ui.js";
 
 const NOTES = {
   1: "The model’s own settings, as in the paper.",
   4: "A quarter of the steps, each four times as long: slightly worse images.",
   10: "A tenth of the steps: rough, but fast.",
 };
+const NAMES = { 4: "quick", 10: "sketch" };
+const LONG = 60; // seconds: a job that takes longer needs a second press
+const TWICE = 600; // milliseconds: two presses within this time are a double click, or a key held down
+const PAUSE = 250; // milliseconds after a change of the settings until the server is asked how long they take
 
 export class Settings {
   constructor(form, { models, most, n, words, noun }) {
     form.prepend(fromTemplate("settings"));
-    Object.assign(this, { form, models, most });
+    Object.assign(this, { form, models, most, words, noun, warned: null, planned: 0, timer: null });
     const { model, seed, steps, step_size } = form.elements;
     this.listModels();
     document.addEventListener("models", () => { this.listModels(); this.setModel(); });
@@ -22,9 +28,92 @@ export class Settings {
     model.addEventListener("change", () => this.setModel());
     for (const radio of form.elements.pace) radio.addEventListener("change", () => this.setPace(Number(radio.value)));
     for (const input of [steps, step_size]) input.addEventListener("input", () => this.matchPace());
+    for (const kind of ["input", "change"]) form.addEventListener(kind, () => this.plan());
+    find(".faster", form).addEventListener("click", () => this.takeFaster());
     this.setModel();
     this.setPace(4);
+    this.plan();
   }
+
+  // -------- how long a job takes
+
+  /** Takes a warning back, and shows how long a job with the present settings takes. */
+  plan() {
+    const mine = ++this.planned;
+    this.unwarn();
+    this.showCost(null);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(async () => {
+      let seconds = null;
+      try {
+        seconds = await estimate(this.read());
+      } catch { /* a field is wrong */ }
+      if (mine === this.planned) this.showCost(seconds);
+    }, PAUSE);
+  }
+
+  showCost(seconds) {
+    find(".cost", this.form).textContent = !seconds ? "" : `Takes ${about(seconds)}.`;
+  }
+
+  /**
+   * Whether a job with these settings may start: if it takes more than a minute, only after a warning and a second press.
+   * A link starts no job of unknown length.
+   */
+  async mayStart(asked, { link = false } = {}) {
+    const key = JSON.stringify(asked), { warned } = this;
+    if (warned?.key === key) {
+      const early = performance.now() - warned.at < TWICE;
+      warned.at = performance.now();
+      if (!early) this.unwarn();
+      return !early;
+    }
+    const mine = ++this.planned;
+    const slow = setTimeout(() => { find(".cost", this.form).textContent = "Measuring how long this takes …"; }, PAUSE); // once for each model
+    const seconds = (await estimate(asked)) ?? (await estimate(asked)); // a slow measurement is known the second time
+    clearTimeout(slow);
+    if (seconds == null ? !link : seconds <= LONG) {
+      if (mine === this.planned) this.showCost(seconds);
+      return true;
+    }
+    if (mine === this.planned) this.warn(asked, seconds, link); // else: the settings have changed
+    return false;
+  }
+
+  warn(asked, seconds, link) {
+    const { form, words, noun, most } = this, over = seconds > most.seconds;
+    const part = (k) => this.paced(k).steps / asked.steps; // of the steps, and so of the time
+    const pace = [4, 10].find((k) => part(k) < 1 && !(part(k) * seconds > most.seconds));
+    const less = pace ? `The ${NAMES[pace]} pace takes ${about(part(pace) * seconds)}. ${NOTES[pace]}` : `Fewer ${noun.toLowerCase()} take less time.`;
+    find(".primary", form).textContent = seconds == null || over ? words : `${words}: ${about(seconds)}`;
+    this.showCost(null);
+    const button = find(".faster", form);
+    button.hidden = seconds == null || !pace;
+    if (pace) button.textContent = `Take the ${NAMES[pace]} pace`;
+    const next = over ? `This server allows ${about(most.seconds)}.` : link ? `Press “${words}” to start.` : "Press again to start.";
+    find(".confirm p", form).textContent = seconds == null ? next : `These settings take ${about(seconds)}. ${next} ${less}`;
+    find(".confirm", form).hidden = false;
+    find(".confirm", form).scrollIntoView({ block: "nearest" });
+    this.warned = { key: JSON.stringify(asked), at: performance.now(), pace };
+  }
+
+  unwarn() {
+    if (!this.warned) return;
+    this.warned = null;
+    find(".confirm", this.form).hidden = true;
+    find(".primary", this.form).textContent = this.words;
+  }
+
+  /** Starts the job at the faster pace that the warning offers. */
+  takeFaster() {
+    this.setPace(this.warned.pace);
+    this.plan();
+    this.warned = { key: JSON.stringify(this.read()), at: -Infinity };
+    find(".primary", this.form).focus(); // this button disappears
+    this.form.requestSubmit();
+  }
+
+  // -------- the model and the pace
 
   /** Fills the list of models; the chosen one stays chosen. */
   listModels() {
@@ -54,11 +143,9 @@ export class Settings {
     return 4 * Math.min(...this.model.sigmas) ** 2;
   }
 
-  /** T and ε for a pace: the model's own, with k times fewer steps, each k times as long. */
+  /** T and ε for a pace: k times fewer steps than the model's own, and longer ones; the server has computed them. */
   paced(k) {
-    const { steps, step_size } = this.model;
-    const longest = Math.max(step_size, 0.75 * this.unstable);
-    return { steps: Math.max(1, Math.round(steps / k)), step_size: Number(Math.min(step_size * k, longest).toPrecision(6)) };
+    return this.model.paces[k] ?? { steps: this.model.steps, step_size: this.model.step_size };
   }
 
   setPace(k) {
@@ -80,6 +167,8 @@ export class Settings {
     if (Number(step_size.value) >= this.unstable) note = `This ε is too large: from 4σ² = ${digits(this.unstable)} on, images diverge.`;
     find(".pace-note", this.form).textContent = note;
   }
+
+  // -------- the values
 
   /** The values of the fields; an error names the field that is wrong. */
   read() {
@@ -106,6 +195,7 @@ export class Settings {
     for (const name of ["n", "seed", "steps", "step_size"]) if (parameters.has(name)) elements[name].value = parameters.get(name);
     if (parameters.has("denoise")) elements.denoise.checked = ["1", "true"].includes(parameters.get("denoise"));
     this.matchPace();
+    this.plan();
   }
 
   /** The fields as a link's parameters. */

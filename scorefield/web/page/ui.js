@@ -40,12 +40,28 @@ export function digits(x) {
   return Math.abs(rounded) < 1e3 ? String(rounded) : count(rounded);
 }
 export const count = (x) => x.toLocaleString("en");
-export const percent = (x) => `${Math.round(100 * x)} %`;
+/** Shares of a whole as percentages that add up to 100: the largest remainders are rounded up. */
+export function percentages(counts) {
+  const whole = counts.reduce((sum, each) => sum + each, 0) || 1;
+  const exact = counts.map((each) => (100 * each) / whole), rounded = exact.map((each) => Math.floor(each + 1e-9));
+  const missing = Math.round(exact.reduce((sum, each) => sum + each, 0)) - rounded.reduce((sum, each) => sum + each, 0);
+  const remainders = exact.map((each, k) => [each - rounded[k], k]).sort(([a, k], [b, l]) => b - a || k - l);
+  for (const [, k] of remainders.slice(0, missing)) rounded[k] += 1;
+  return rounded.map((each) => `${each} %`);
+}
 export function duration(seconds) {
   const s = Math.max(0, Math.round(seconds));
   if (s < 100) return `${s} s`;
   if (s < 6000) return `${Math.floor(s / 60)} min ${s % 60} s`;
   return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+}
+/** An estimate: about 2 s, 40 s, 7 min, 3 h. */
+export function about(seconds) {
+  const round = (x, step) => Math.max(step, step * Math.round(x / step));
+  if (seconds < 10) return `about ${round(seconds, 1)}\u00a0s`;
+  if (seconds < 90) return `about ${round(seconds, 5)}\u00a0s`;
+  if (seconds < 5400) return `about ${round(seconds / 60, 1)}\u00a0min`;
+  return `about ${round(seconds / 3600, 1)}\u00a0h`;
 }
 
 /** Makes a button set a random seed in the field beside it. */
@@ -57,17 +73,50 @@ export function dice(button, input) {
   });
 }
 
+/** An error in one field or more; `showFieldError` shows it there. */
+export class FieldError extends Error {
+  constructor(message, ...inputs) {
+    super(message);
+    this.inputs = inputs;
+  }
+}
+
+/** Shows the error below its field and puts the cursor there. Without an error, removes the last one. */
+export function showFieldError(form, error, { focus = true } = {}) {
+  let note = find(".wrong", form);
+  if (!note) {
+    note = make("p", { className: "wrong", id: `wrong-${form.parentElement.closest("section").id}`, hidden: true });
+    note.setAttribute("role", "alert");
+    form.append(note);
+    form.addEventListener("input", () => { if (!note.hidden) showFieldError(form, null); });
+  }
+  for (const input of form.elements) {
+    const wrong = error?.inputs.includes(input) ?? false;
+    if (!wrong && input.getAttribute("aria-invalid") !== "true") continue;
+    input.setAttribute("aria-invalid", String(wrong));
+    if (wrong) input.setAttribute("aria-describedby", note.id);
+    else input.removeAttribute("aria-describedby");
+  }
+  if (error) {
+    const [first] = error.inputs, label = first.closest(".field"), details = first.closest("details");
+    if (details) details.open = true; // a hidden field cannot be focused
+    note.remove();
+    const beside = [...label.parentElement.children], k = beside.indexOf(label);
+    ((label.parentElement.matches(".two") && beside[k | 1]) || label).after(note); // below both fields of a row
+    if (focus) first.focus();
+  }
+  tell(note, error?.message);
+}
+
 /** The number in a field, or an error that names the field. */
 export function numberIn(input, { least = -Infinity, most = Infinity, whole = false } = {}) {
   const text = whole ? input.value.trim() : input.value.trim().replace(",", ".");
   const value = text === "" ? NaN : Number(text);
   const good = Number.isFinite(value) && value >= least && value <= most && (!whole || Number.isInteger(value));
-  input.setAttribute("aria-invalid", String(!good));
   if (good) return value;
-  input.focus();
   const name = find("span", input.closest("label")).textContent;
   const bounds = Number.isFinite(most) ? `from ${short(least)} to ${short(most)}` : least === Number.MIN_VALUE ? "above 0" : `${short(least)} or more`;
-  throw new Error(`${name}: ${whole ? "a whole number" : "a number"} ${bounds} is needed, not “${input.value}”.`);
+  throw new FieldError(`${name}: ${whole ? "a whole number" : "a number"} ${bounds} is needed${text ? `, not “${input.value}”` : ""}.`, input);
 }
 
 export async function copy(text, button) {
@@ -111,7 +160,27 @@ export function remembered(key) {
 export function remember(key, text) {
   try {
     sessionStorage.setItem(key, text);
-  } catch { /* not allowed, or full: then it is lost */ }
+  } catch { // not allowed, or full: then it is lost
+    try {
+      sessionStorage.removeItem(key);
+    } catch { /* not allowed */ }
+  }
+}
+
+/** The same for a value that is not text. */
+export const recalled = (key) => JSON.parse(remembered(key) ?? "null");
+export const keep = (key, value) => remember(key, JSON.stringify(value));
+
+/** A file as text, and that text as a file again. */
+export const toText = (blob) => new Promise((resolve, reject) => {
+  const reader = new FileReader();
+  reader.onload = () => resolve(reader.result);
+  reader.onerror = () => reject(reader.error);
+  reader.readAsDataURL(blob);
+});
+export function fromText(text) {
+  const [head, content] = text.split(",");
+  return new Blob([Uint8Array.from(atob(content), (each) => each.charCodeAt(0))], { type: head.slice(5).split(";")[0] });
 }
 
 /** Shows a message, or hides it if there is none. */

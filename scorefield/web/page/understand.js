@@ -1,12 +1,13 @@
 // Understand: a mixture of Gaussians in the plane, its score field, and points that follow it by two methods.
 
 import { post, runJob } from "./api.js";
-import { all, colour, count, dice, digits, find, icon, make, numberIn, onTheme, percent, tell } from "./ui.js";
+import { FieldError, all, colour, count, dice, digits, find, icon, keep, make, numberIn, onTheme, percentages, recalled, showFieldError, tell } from "./ui.js";
 
 const EXTENT = 8; // the plane is [-8, 8] × [-8, 8]
 const METHODS = ["langevin", "annealed"];
 const SECONDS = 7; // time to play a whole run
 const still = matchMedia("(prefers-reduced-motion: reduce)"); // then only the end is shown
+const FIELDS = ["n", "seed", "steps", "step_size", "sigma_max", "sigma_min", "levels"];
 const PAPER = () => [{ x: -5, y: -5, weight: 0.2 }, { x: 5, y: 5, weight: 0.8 }];
 
 export function makeTab(root, { limits }) {
@@ -15,7 +16,9 @@ export function makeTab(root, { limits }) {
   const notice = make("p", { className: "notice error", hidden: true });
   notice.setAttribute("role", "alert");
   form.prepend(notice);
-  let modes = PAPER();
+  const kept = recalled("understand"); // over a reload of the page
+  let modes = kept?.modes ?? PAPER();
+  for (const name of FIELDS) form.elements[name].value = kept?.fields[name] ?? form.elements[name].value;
   let abort = null, ticking = null, clock = 0; // the clock goes from 0 to 1 over a run
   let looking = true; // at the sigma of the slider, not at that of the run
   const panels = all(".plane", root).map((plane) => ({
@@ -24,9 +27,8 @@ export function makeTab(root, { limits }) {
 
   const total = () => modes.reduce((sum, { weight }) => sum + weight, 0) || 1;
   const mixture = () => ({ means: modes.map(({ x, y }) => [x, y]), weights: modes.map(({ weight }) => weight / total()) });
-  const typed = (name) => Number(form.elements[name].value.trim().replace(",", "."));
-  const sigmaRange = () => [typed("sigma_max") || 20, typed("sigma_min") || 1];
-  const lookedAt = () => { const [high, low] = sigmaRange(); return high * (low / high) ** Number(form.elements.look.value); };
+  let range = [20, 1]; // the largest and the smallest sigma: the fields', unless they are wrong
+  const lookedAt = () => range[0] * (range[1] / range[0]) ** Number(form.elements.look.value);
 
   // -------- drawing
 
@@ -72,7 +74,7 @@ export function makeTab(root, { limits }) {
     const small = make("canvas", { width: side, height: side });
     const pixels = small.getContext("2d");
     const data = pixels.createImageData(side, side);
-    const [r, g, b] = rgb(colour("edge"));
+    const [r, g, b] = rgb(colour("glow"));
     values.forEach((value, k) => data.data.set([r, g, b, 190 * Math.exp(value - highest) ** 0.6], 4 * k));
     pixels.putImageData(data, 0, 0);
     context.imageSmoothingEnabled = true;
@@ -108,11 +110,11 @@ export function makeTab(root, { limits }) {
   // -------- the field, requested when the noise or the modes change
 
   const fields = new Map(); // by mixture and sigma
+  let fieldError = null; // the notice may also be about a run, which a field does not take back
 
   async function updateField(panel) {
-    const [, low] = sigmaRange();
     const frame = frameOf(panel);
-    const sigma = Number((panel.method === "langevin" ? low : frame && !looking ? frame.sigma : lookedAt()).toPrecision(4));
+    const sigma = Number((panel.method === "langevin" ? range[1] : frame && !looking ? frame.sigma : lookedAt()).toPrecision(4));
     panel.sigmaLabel.textContent = `σ = ${digits(sigma)}`;
     const wanted = { ...mixture(), sigma, points: 24 };
     const key = JSON.stringify(wanted);
@@ -129,9 +131,9 @@ export function makeTab(root, { limits }) {
       if (fields.size > 200) fields.clear();
       fields.set(key, field);
       panel.field = field;
-      tell(notice, null);
+      if (notice.textContent === fieldError) tell(notice, null);
     } catch (error) {
-      if (error.status) tell(notice, error.message);
+      if (error.status) tell(notice, fieldError = error.message);
       panel.wanted = key;
       return;
     } finally {
@@ -211,7 +213,12 @@ export function makeTab(root, { limits }) {
     slider.addEventListener("input", () => { mode.weight = Number(slider.value); forget(); });
     const remove = make("button", { type: "button", title: "Remove", disabled: modes.length < 2 }, "×");
     remove.setAttribute("aria-label", `Remove mode ${k + 1}`);
-    remove.addEventListener("click", () => { modes.splice(k, 1); layOut(); forget(); });
+    remove.addEventListener("click", () => {
+      modes.splice(k, 1);
+      layOut();
+      forget();
+      focusOn(find(`tbody tr:nth-child(${Math.min(k, modes.length - 1) + 1}) button`, root), find(".add", root)); // this button is gone
+    });
     const line = make("tr");
     for (const content of [String(k + 1), slider, "", "", "", remove]) line.append(make("td", {}, content));
     line.children[2].className = "true";
@@ -221,7 +228,8 @@ export function makeTab(root, { limits }) {
 
   /** Shows the share of the points that are nearest to each mode. */
   function showShares() {
-    modes.forEach((mode, k) => { find(`tbody tr:nth-child(${k + 1}) .true`, root).textContent = percent(mode.weight / total()); });
+    const fill = (column, texts) => texts.forEach((text, k) => { find(`tbody tr:nth-child(${k + 1}) .${column}`, root).textContent = text; });
+    fill("true", percentages(modes.map(({ weight }) => weight)));
     for (const panel of panels) {
       const points = frameOf(panel)?.points;
       const counts = modes.map(() => 0);
@@ -229,7 +237,7 @@ export function makeTab(root, { limits }) {
         const away = modes.map((mode) => (mode.x - x) ** 2 + (mode.y - y) ** 2);
         counts[away.indexOf(Math.min(...away))] += 1;
       }
-      modes.forEach((_, k) => { find(`tbody tr:nth-child(${k + 1}) .${panel.method}`, root).textContent = points ? percent(counts[k] / points.length) : "–"; });
+      fill(panel.method, points ? percentages(counts) : modes.map(() => "–"));
     }
   }
 
@@ -243,40 +251,54 @@ export function makeTab(root, { limits }) {
     seek.disabled = playButton.disabled = true;
     seek.value = 0;
     find(".time", root).textContent = "";
+    keepAll();
     refresh();
   }
 
+  const keepAll = () => keep("understand", { modes, fields: Object.fromEntries(FIELDS.map((name) => [name, form.elements[name].value])) });
+
   // -------- running, and the clock that both planes share
 
+  /** The largest and the smallest sigma of the fields. */
+  function readRange() {
+    const { sigma_max, sigma_min } = form.elements;
+    const [high, low] = [sigma_max, sigma_min].map((input) => numberIn(input, { least: 0.02, most: 100 }));
+    if (high <= low) throw new FieldError(`Largest σ must be above Smallest σ, not ${digits(high)} and ${digits(low)}.`, sigma_max, sigma_min);
+    return [high, low];
+  }
+
   function settings() {
-    const { n, seed, steps, step_size, sigma_max, sigma_min, levels } = form.elements;
-    return {
+    const { n, seed, steps, step_size, levels } = form.elements;
+    const [sigma_max, sigma_min] = readRange();
+    const asked = {
       ...mixture(),
       n: numberIn(n, { least: 1, most: limits.points, whole: true }),
       seed: numberIn(seed, { least: 0, most: 2 ** 32 - 1, whole: true }),
       steps: numberIn(steps, { least: 1, most: limits.updates, whole: true }),
       step_size: numberIn(step_size, { least: Number.MIN_VALUE }),
-      sigma_max: numberIn(sigma_max, { least: 0.02, most: 100 }),
-      sigma_min: numberIn(sigma_min, { least: 0.02, most: 100 }),
+      sigma_max,
+      sigma_min,
       levels: numberIn(levels, { least: 2, most: limits.levels, whole: true }),
     };
+    const updates = asked.steps * asked.levels;
+    if (updates > limits.updates) throw new FieldError(`Steps per level times Levels: at most ${count(limits.updates)} steps in all, not ${count(updates)}.`, steps, levels);
+    return asked;
   }
 
   async function run() {
     let asked;
     try {
       asked = settings();
-      const { steps, levels, sigma_max, sigma_min } = asked;
-      if (steps * levels > limits.updates) throw new Error(`Steps per level times Levels: at most ${count(limits.updates)} steps in all, not ${count(steps * levels)}.`);
-      if (sigma_max <= sigma_min) throw new Error("Largest σ must be above Smallest σ.");
+      showFieldError(form, null);
     } catch (error) {
-      tell(notice, error.message);
+      showFieldError(form, error);
       return;
     }
     forget();
     tell(notice, null);
     const mine = abort = new AbortController();
     stop.hidden = false;
+    if (document.activeElement === start) stop.focus(); // a disabled button loses the focus
     start.disabled = true;
     const words = find(".time", root);
     words.textContent = "sending …";
@@ -297,8 +319,9 @@ export function makeTab(root, { limits }) {
     }
     if (mine !== abort) return;
     if (mine.signal.aborted) pause();
-    stop.hidden = true;
     start.disabled = false;
+    if (document.activeElement === stop) start.focus({ preventScroll: true });
+    stop.hidden = true;
   }
 
   /** The part of the run that has arrived. The clock does not run ahead of it. */
@@ -340,11 +363,21 @@ export function makeTab(root, { limits }) {
     find(".time", root).textContent = step == null ? "" : `step ${step} / ${all}`;
     const sigma = frameOf(panels[1])?.sigma;
     if (sigma) {
-      const [high, low] = sigmaRange();
+      const [high, low] = range;
       form.elements.look.value = Math.log(sigma / high) / Math.log(low / high);
       showLook();
     }
     refresh();
+  }
+
+  /** Takes the fields' sigmas; wrong ones are shown, but the cursor stays: the other field may be next. */
+  function setRange() {
+    try {
+      range = readRange();
+    } catch (error) {
+      showFieldError(form, error, { focus: false });
+    }
+    showLook();
   }
 
   const showLook = () => { find(".look", root).textContent = digits(lookedAt()); };
@@ -357,13 +390,15 @@ export function makeTab(root, { limits }) {
   playButton.addEventListener("click", () => (ticking ? pause() : play()));
   seek.addEventListener("input", () => { pause(); at(Math.min(ready(), seek.value / 1000)); });
   form.elements.look.addEventListener("input", () => { pause(); looking = true; showLook(); refresh(); });
-  for (const name of ["sigma_max", "sigma_min"]) form.elements[name].addEventListener("change", () => { showLook(); forget(); });
+  form.addEventListener("input", keepAll);
+  for (const name of ["sigma_max", "sigma_min"]) form.elements[name].addEventListener("change", () => { setRange(); forget(); });
   dice(find(".dice", form), form.elements.seed);
   find(".add", root).addEventListener("click", () => {
     const angle = 2.4 * modes.length; // places apart from each other
     modes.push({ x: Number((5 * Math.cos(angle)).toFixed(1)), y: Number((5 * Math.sin(angle)).toFixed(1)), weight: 0.5 });
     layOut();
     forget();
+    focusOn(find(".add", root), find(".reset", root)); // it is disabled after the last
   });
   find(".reset", root).addEventListener("click", () => { modes = PAPER(); layOut(); forget(); });
   const resized = new ResizeObserver(() => panels.forEach(draw));
@@ -375,10 +410,13 @@ export function makeTab(root, { limits }) {
     open() {
       if (laid) return;
       laid = true;
-      showLook();
+      setRange();
       layOut();
     },
   };
 }
+
+/** Puts the focus on the first of these buttons that is not disabled. */
+const focusOn = (...buttons) => buttons.find(({ disabled }) => !disabled)?.focus();
 
 const rgb = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));

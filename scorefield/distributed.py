@@ -6,6 +6,7 @@ torchrun --nproc-per-node=2 -m scorefield train mnist
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch import distributed as dist
+
+from scorefield.progress import plural
 
 T = TypeVar("T")
 
@@ -93,12 +96,16 @@ class Group:
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[Group]:
-    """The group that torchrun started this process in, or a group of one. `device`: auto, cpu, cuda, cuda:1, ..."""
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    place = pick_device(device, local_rank=int(os.environ.get("LOCAL_RANK", 0)))
+    """The group that torchrun started this process in, or a group of one. `device`: auto, cpu, cuda, cuda:1, mps."""
+    rank, world, local_rank = _places()
+    place = pick_device(device, local_rank=local_rank)
     if world == 1:
         yield Group(0, 1, place)
         return
+    if place.type == "mps":
+        raise ValueError(
+            "several processes cannot share an Apple GPU (start one without torchrun, or use --device cpu)"
+        )
     cuda = place.type == "cuda"
     patience = timedelta(hours=12)  # the others wait while the main process prepares data or draws samples
     dist.init_process_group("nccl" if cuda else "gloo", timeout=patience, device_id=place if cuda else None)
@@ -106,27 +113,57 @@ def joined(device: str = "auto") -> Iterator[Group]:
     dist.destroy_process_group()  # not after an error: the others may never get here
 
 
+def _places() -> tuple[int, int, int]:
+    """This process's number, the number of processes, and its number on this machine, from torchrun's variables."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    given = {name: os.environ[name] for name in names if name in os.environ}
+    if wrong := [f"{name}={value}" for name, value in given.items() if not value.isdecimal()]:
+        raise ValueError(f"the environment has {', '.join(wrong)}, which is no number ({_LAUNCH})")
+    rank, world, local_rank = (int(given.get(name, default)) for name, default in zip(names, (0, 1, 0), strict=True))
+    if world > 1 and (missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]):
+        raise ValueError(f"the environment has WORLD_SIZE={world}, but no {' and no '.join(missing)} ({_LAUNCH})")
+    if world < 1 or rank >= world:
+        raise ValueError(f"the environment has WORLD_SIZE={world} and RANK={rank} ({_LAUNCH})")
+    return rank, world, local_rank
+
+
+_LAUNCH = "start several processes with torchrun; for one process, unset these variables"
+
+
 def pick_device(name: str, *, local_rank: int = 0) -> torch.device:
-    """The device of that name; auto is this process's GPU where there is one, else the CPU."""
+    """The device of that name; auto is this process's CUDA GPU where there is one, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"no device is called {name} (use auto, cpu, cuda or cuda:1)") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps") or (device.type != "cuda" and device.index):
+        raise ValueError(f"no device is called {name} (use auto, cpu, cuda, cuda:1 or mps)")
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise ValueError("this PyTorch sees no CUDA GPU (use --device cpu)")
         device = torch.device("cuda", device.index if device.index is not None else local_rank)
         if device.index is not None and device.index >= torch.cuda.device_count():
-            raise ValueError(f"there is no {device}: this machine has {torch.cuda.device_count()} GPUs")
+            raise ValueError(f"there is no {device}: this machine has {plural(torch.cuda.device_count(), 'GPU')}")
         torch.cuda.set_device(device)
+    if device.type == "mps":
+        if not torch.backends.mps.is_available():
+            raise ValueError("this PyTorch sees no Apple GPU (use --device cpu)")
+        return torch.device("mps", 0)
     return device
+
+
+def float64_device(device: torch.device | str) -> torch.device:
+    """Where float64 numbers about tensors on that device are computed: on the CPU for Apple GPUs, which have none."""
+    device = torch.device(device)
+    return torch.device("cpu") if device.type == "mps" else device
 
 
 def device_name(device: torch.device) -> str:
     """A description of the device for people."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    threads = torch.get_num_threads()
-    return f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+    if device.type == "mps":
+        return f"Apple GPU, {platform.processor() or platform.machine()}"
+    return f"CPU, {plural(torch.get_num_threads(), 'thread')}"

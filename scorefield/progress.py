@@ -85,6 +85,11 @@ def _rich() -> Progress:
     )
 
 
+def plural(n: int, noun: str) -> str:
+    """1 image, 2 images, 10,000 images."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """12 s, 3 min 20 s, 5 h 7 min, 3 d 4 h."""
     if seconds < 99.5:

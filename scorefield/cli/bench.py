@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from scorefield.cli.app import Device, JsonFile, app, prepare_file, say
+from scorefield.cli.app import Device, JsonFile, command, prepare_file, say
 from scorefield.files import write_json
+from scorefield.progress import plural
 
 ROWS = [
     ("  images per second", "train_images_per_second", ""),
@@ -22,7 +23,7 @@ ROWS = [
 """Rows of the table: label, key of the numbers, unit."""
 
 
-@app.command
+@command
 def bench(
     network: Annotated[Literal["cifar10", "mnist"], tyro.conf.Positional] = "cifar10",
     /,
@@ -33,7 +34,9 @@ def bench(
     """Measure how fast this machine trains and samples: the plain float32 network against the fast path.
 
     On a CPU a narrower network is measured with small batches. There both paths are plain PyTorch; they differ in the
-    memory layout, and in the threads that share a batch in sampling.
+    memory layout, and in the threads that share a batch in sampling. The last rows compare PyTorch's own threads with
+    the rule that sampling follows, also beside a program that keeps one core busy. A warning is printed if other
+    programs use the machine.
 
     Example: scorefield bench cifar10 --json bench.json
 
@@ -61,6 +64,11 @@ def _print(found: dict[str, Any]) -> None:
         one, other = plain[key], fast[key]
         print(f"{label:40} {one:10.4g} {other:10.4g} {max(one, other) / max(min(one, other), 1e-12):6.1f}× {unit}")
     for size, other in fast["sample_ms"].items():
-        one = plain["sample_ms"][size]
-        print(f"{f'network call of {size} images':40} {one:10.4g} {other:10.4g} {one / other:6.1f}× ms")
+        one, label = plain["sample_ms"][size], f"network call of {plural(int(size), 'image')}"
+        print(f"{label:40} {one:10.4g} {other:10.4g} {one / other:6.1f}× ms")
+    for job, times in found.get("step_ms_beside_a_busy_program", {}).items():
+        for when in ("idle", "busy"):
+            label = f"a step of {job}" + (", beside a busy program" if when == "busy" else "")
+            one, other = times["pytorch"][when], times["scorefield"][when]
+            print(f"{label:40} {one:10.4g} {other:10.4g} {one / other:6.1f}× ms")
     print(f"from the start of the process to the end of the first training step: {fast['start_seconds']:.1f} s")

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from scorefield import samplers
-from scorefield.cli.app import JsonFile, app, prepare_file, say, tracker
+from scorefield.cli.app import JsonFile, command, prepare_file, say, say_notes, tracker
 from scorefield.cli.options import Sampling, SamplingOptions, note_shortfall
 from scorefield.files import write_json
+from scorefield.progress import plural
 
 if TYPE_CHECKING:
     from scorefield.data import Images
@@ -90,7 +91,7 @@ def denoised_or_not(numbers: dict[str, Any]) -> str:
     return {None: "", True: ", denoised", False: ", not denoised"}[numbers.get("denoised")]
 
 
-@app.command
+@command
 def evaluate(
     what: Subject,
     /,
@@ -126,9 +127,12 @@ def evaluate(
         numbers: dict[str, Any] = {"what": what}
         if sampling.n:
             if model is None:  # opened first, so that an error comes before the reference's features are computed
-                rows = choose_images(what, sampling.n, group, track=track)
+                chosen = choose_images(what, sampling.n, group, track=track)
+                say_notes(chosen.notes, group)
+                rows: Rows = chosen
             network = group.main_first(partial(inception.load_inception, device=group.device, track=track))
             reference, held_out = load_reference(model, data, network, group, track=track)
+            say_notes(reference.notes, group)
             if model is not None:
                 rows = draw_samples(model, sampling, group, track=track)
             metrics = measure_metrics(rows, reference, network, group, track=track)
@@ -160,14 +164,15 @@ def _print_metrics(numbers: dict[str, Any]) -> None:
     """Each number with its n, for people."""
     from scorefield.data import folder_of
     from scorefield.evaluation.numbers import PLACE
+    from scorefield.training.history import with_error
 
     denoised = denoised_or_not(numbers)
     if "fid" in numbers:
         reference = numbers["reference"]
-        count = "an unknown number of" if reference["n"] is None else reference["n"]
+        count = "an unknown number of images" if reference["n"] is None else plural(reference["n"], "image")
         model = numbers.get("model")
         whose = f" (step {model['step']}, {model['weights']} weights)" if model else ""
-        print(f"{numbers['what']}{whose} against {reference['name']} ({count} images, {reference['digest']})")
+        print(f"{numbers['what']}{whose} against {reference['name']} ({count}, {reference['digest']})")
         print(f"  FID              {numbers['fid']:.4f}   n = {numbers['n']}{denoised}")
     if "kid" in numbers:
         suffix = f"n = {numbers['kept_n'][0]} against {numbers['kept_n'][1]}{denoised}"
@@ -179,14 +184,16 @@ def _print_metrics(numbers: dict[str, Any]) -> None:
         suffix = f"n = {numbers['n']}, {numbers['inception_score_splits']} splits{denoised}"
         print(f"  Inception score  {score:.3f} ± {deviation:.3f}   {suffix}")
     if "loss" in numbers:
-        suffix = f"n = {numbers['loss_n']} held-out images of {numbers['loss_data']}"
-        print(f"  objective, Eq. 6 {numbers['loss']:.4f}   {suffix}")
-        print("    at each level  " + " ".join(f"{value:.4g}" for value in numbers["loss_per_level"]))
+        suffix = f"n = {plural(numbers['loss_n'], 'held-out image')} of {numbers['loss_data']}"
+        error = numbers["loss_standard_error"]
+        print(f"  objective, Eq. 6 {numbers['loss']:.4f}{'' if error is None else f' ± {error:.4f}'}   {suffix}")
+        levels = (with_error(each["loss"], each.get("standard_error")) for each in numbers["loss_by_sigma"])
+        print(f"    at each level  {', '.join(levels)}")
     for note in [*numbers.get("preprocessing", []), *numbers.get("notes", [])]:
         say(f"note: {note}".replace(PLACE, str(folder_of("inception"))))
 
 
-@app.command
+@command
 def digits(
     what: Subject,
     /,
@@ -219,7 +226,9 @@ def digits(
         track = tracker(group)
         model = resolve_subject(what, sampling, group)
         if model is None:
-            rows = choose_images(what, sampling.n, group, track=track)
+            chosen = choose_images(what, sampling.n, group, track=track)
+            say_notes(chosen.notes, group)
+            rows: Rows = chosen
         else:
             check_shape((*model.shape[1:], model.shape[0]))
             rows = draw_samples(model, sampling, group, track=track)
@@ -270,7 +279,7 @@ def _save_digits(out: Path, samples: Pixels, classifier: Classifier) -> None:
     save_png(out, sheet, zoom=zoom_for(sheet, target=900))
 
 
-@app.command
+@command
 def neighbors(
     what: Subject,
     /,
@@ -287,12 +296,17 @@ def neighbors(
     The picture has the samples to the left of a red line and their nearest training images to the right. The samples'
     distances are compared with those of held-out images, which the model cannot have copied.
 
+    A sample is called a copy if its distance to the nearest training image is below a third of its distance to the
+    farthest of the 50 nearest, or of the smallest distance of a held-out image to its nearest. Held-out images may be
+    called copies by the same rule, since data sets have near duplicates. The alarm is raised if the samples have more
+    copies than chance explains (Fisher's exact test, p < 0.05), or if the second condition holds for any sample.
+
     Example: scorefield neighbors runs/cifar10 -n 100 --space inception --out neighbors.png
 
     Args:
         data: The training images. Default: what the model was trained on.
         space: Measure distances between pixels or between Inception features.
-        flips: Count an image and its mirror image as the same; --no-flips tells them apart.
+        flips: Whether an image and its mirror image count as the same.
         out: FILE.png for the picture, which shows at most 20 samples.
     """
     from scorefield.distributed import joined
@@ -316,26 +330,33 @@ def neighbors(
         track = tracker(group)
         model = resolve_subject(what, sampling, group)
         training, held_out = load_training_images(model, data, group, track=track)
+        say_notes(training.notes, group)
         if model is None:
-            rows = choose_images(what, sampling.n, group, track=track)
+            chosen = choose_images(what, sampling.n, group, track=track)
+            say_notes(chosen.notes, group)
+            rows: Rows = chosen
         shape = model.shape if model is not None else rows[:1].transpose(0, 3, 1, 2).shape[1:]
         fix = "other --data, or --space inception" if space == "pixel" else "other --data"
         check_neighbors(what, shape if space == "pixel" else None, training, fix)
+        embeds: list[Embed] = [in_pixels]
+        if space == "inception":  # only the main process needs it, and all stop if it is missing
+            group.agreed(lambda: embeds.append(inception.load_inception(device=group.device, track=track)))
         if model is not None:
             rows = draw_samples(model, sampling, group, track=track)
         if not group.main:
             return
         samples = rows[: len(rows)]
         numbers = list(range(len(rows)))
-        if isinstance(rows, ChosenImages):
+        if isinstance(rows, ChosenImages) and len(rows) < len(rows.pixels):
             numbers = rows.numbers.tolist()
-            print(f"{len(rows)} of {len(rows.pixels)} images of {what}, drawn at random (-n for more)")
-        embed: Embed = in_pixels if space == "pixel" else inception.load_inception(device=group.device, track=track)
-        found, usual = find_neighbors(samples, training, held_out, embed, flips=flips, device=group.device, track=track)
+            print(f"{len(rows)} of {plural(len(rows.pixels), 'image')} of {what}, drawn at random (-n for more)")
+        found, usual = find_neighbors(
+            samples, training, held_out, embeds[-1], flips=flips, device=group.device, track=track
+        )
         result = measure_memorisation(found, usual)
         result = replace(result, copies=tuple(replace(copy, sample=numbers[copy.sample]) for copy in result.copies))
         save_neighbors(out, samples, training.pixels, found)
-        _print_neighbors(result, training, held_out, space)
+        _print_neighbors(result, training, held_out, space, searched=found.numbers.shape[1])
         if json_file is not None:
             about: dict[str, Any] = {
                 "what": what,
@@ -349,17 +370,24 @@ def neighbors(
         print(out)
 
 
-def _print_neighbors(found: Memorisation, training: Images, held_out: Images | None, space: str) -> None:
-    from scorefield.evaluation.neighbors import describe_others
+def _print_neighbors(
+    found: Memorisation, training: Images, held_out: Images | None, space: str, *, searched: int
+) -> None:
+    from scorefield.evaluation.neighbors import describe_copy, describe_others
 
     others = describe_others(held_out)
-    print(f"distance to the nearest of {len(training)} images of {training.name}, in {space} space,")
+    others = others.replace("images", "image", 1) if found.held_out_n == 1 else others
+    print(f"distance to the nearest of {plural(len(training), 'image')} of {training.name}, in {space} space,")
     print(f"over the median distance of {found.held_out_n} {others} ({found.held_out_distance:.4g}):")
     print("  quantile        " + "".join(f"{float(q):8.0%}" for q in found.ratio))
-    print(f"  {found.n:5d} samples   " + "".join(f"{v:8.3f}" for v in found.ratio.values()))
+    print(
+        f"  {found.n:5d} sample{' ' if found.n == 1 else 's'}   " + "".join(f"{v:8.3f}" for v in found.ratio.values())
+    )
     other = "held out " if held_out is not None else "in training"
     print(f"  {found.held_out_n:5d} {other} " + "".join(f"{v:8.3f}" for v in found.held_out_ratio.values()))
-    print(f"copies: {len(found.copies)} of {found.n} samples, {found.held_out_copies} of {found.held_out_n} {others}")
+    of_held_out = f"{found.held_out_copies} of {found.held_out_n} {others}"
+    print(f"copies: {len(found.copies)} of {plural(found.n, 'sample')}, {of_held_out}")
+    print(f"  ({describe_copy(searched, held_out)})")
     for copy in found.copies[:20]:
         print(f"  sample {copy.sample} is training image {copy.training_image}")
     if found.alarm:
@@ -367,4 +395,4 @@ def _print_neighbors(found: Memorisation, training: Images, held_out: Images | N
     elif found.copies:
         print(f"no alarm: there may be this many copies by chance (p = {found.chance:.2g})")
     else:
-        print(f"no sign of memorisation in {found.n} samples")
+        print(f"no sign of memorisation in {plural(found.n, 'sample')}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from scorefield.cli.app import Flag, ModelName, app, prepare_folder, say
+from scorefield.cli.app import Flag, ModelName, command, prepare_folder, say
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Name = Literal["fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "table1", "all"]
 
 
-@app.command
+@command
 def demo(*, out: Path = Path("demo"), seed: int = 0) -> None:
     """Show the main points on one page, without a download or a GPU, in about a minute on two cores.
 
@@ -45,7 +45,7 @@ def demo(*, out: Path = Path("demo"), seed: int = 0) -> None:
     print(f"look at {page}")
 
 
-@app.command
+@command
 def figure(
     name: Annotated[Name, tyro.conf.Positional],
     /,

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import tyro
 
 from scorefield import samplers
-from scorefield.cli.app import Flag, ModelName, app, prepare_file, say
+from scorefield.cli.app import Flag, ModelName, command, prepare_file, say
+from scorefield.models.recipes import read_changes
+from scorefield.progress import plural
 
 
-@app.command
+@command
 def info(model: ModelName, /, *, as_json: Annotated[Flag, tyro.conf.arg(name="json")] = False) -> None:
     """Show what a model is, what it was trained on, and how to sample it.
 
@@ -22,37 +25,60 @@ def info(model: ModelName, /, *, as_json: Annotated[Flag, tyro.conf.arg(name="js
     Args:
         as_json: Print it as JSON, with the whole recipe.
     """
-    from scorefield.models.model import load
+    from scorefield.models.build import NETWORKS
+    from scorefield.models.model import held_weights, load, parse_header, read_model
+    from scorefield.training.history import held_out_loss, run_of, with_error
 
-    loaded = load(model)
-    channels, height, width = loaded.shape
-    recipe, metadata, sampler = loaded.recipe, loaded.metadata, samplers.to_dict(loaded.sampler)
+    path, tensors, stored = read_model(model)
+    header, held = parse_header(stored, path), held_weights(tensors, path)
+    recipe, metadata, sampler = header.recipe, dict(header.metadata), samplers.to_dict(header.sampler)
+    changes = read_changes(metadata.pop("changes", "[]"))
+    run = run_of(path)
+    loss = None if run is None else held_out_loss(run, recipe, step=header.step, weights=held[-1])
+    if known := recipe.network in NETWORKS:
+        loaded = load(path)
+        parameters, sigmas, sigma_range = loaded.parameters, loaded.sigmas, loaded.sigma_range
+    else:  # a network of the user's own, whose class only they have
+        parameters = sum(value.numel() for name, value in tensors.items() if name.startswith(f"{held[-1]}/"))
+        sigmas = tuple(sampler.get("sigmas", ()))
+        sigma_range = (recipe.sigma_min, recipe.sigma_max)
     if as_json:
-        values = {"shape": loaded.shape, "parameters": loaded.parameters, "step": loaded.step, "weights": loaded.held}
-        values |= {"labels": loaded.labels, "sigmas": loaded.sigmas, "sampler": sampler, **metadata}
+        values = {"shape": header.shape, "parameters": parameters, "step": header.step, "weights": held}
+        values |= {"labels": header.labels, "sigmas": sigmas, "sampler": sampler, **metadata}
+        values |= {"changes": [asdict(change) for change in changes]} if changes else {}
+        values |= {"held_out": asdict(loss)} if loss is not None else {}
         print(json.dumps(values | {"recipe": asdict(recipe)}, indent=2))
         return
-    low, high = loaded.sigma_range
-    print(f"{model}: {recipe.network} of width {recipe.width}, {loaded.parameters / 1e6:.2f} M parameters")
-    print(f"  images     {channels} × {height} × {width}, pixels in {metadata.get('data_range', '[0, 1]')}")
-    print(f"  noise      {len(loaded.sigmas)} levels, sigma {high:g} ... {low:g}")
-    if loaded.labels:
-        print(f"  classes    {', '.join(loaded.labels)}")
+    kind = f"{recipe.network} of width {recipe.width}" if known else f"{recipe.network}, a network of your own"
+    print(f"{model}: {kind}, {parameters / 1e6:.2f} M {'parameters' if known else 'numbers in its weights'}")
+    print(f"  images     {' × '.join(map(str, header.shape))}, pixels in {metadata.get('data_range', '[0, 1]')}")
+    print(f"  noise      {len(sigmas)} levels, sigma {sigma_range[1]:g} ... {sigma_range[0]:g}")
+    if header.labels:
+        print(f"  classes    {', '.join(header.labels)}")
     if "imported_from" in metadata:
         print(f"  imported   from {metadata['imported_from']}")
     else:
         start = f", starting from {recipe.start}" if recipe.start is not None else ""
-        print(f"  trained    {loaded.step} steps of {recipe.batch_size} by {recipe.objective} score matching{start}")
+        print(f"  trained    {header.step} steps of {recipe.batch_size} by {recipe.objective} score matching{start}")
+    for change in changes:
+        print(f"  changed    {change}")
     print(f"  data       {metadata.get('data', 'unknown')}, {metadata.get('data_images', 'unknown')} images")
-    stored = f", stored in {metadata['stored']}" if "stored" in metadata else ""
-    print(f"  weights    {' and '.join(loaded.held)}{stored}")
+    if loss is not None:
+        print(f"  held out   loss {loss}")
+        levels = [f"{with_error(*found)} at sigma {sigma}" for sigma, found in loss.by_sigma.items()]
+        for k in range(0, len(levels), 3):
+            print(f"             {', '.join(levels[k : k + 3])}")
+    precision = f", stored in {metadata['stored']}" if "stored" in metadata else ""
+    print(f"  weights    {' and '.join(held)}{precision}")
+    if not known:
+        print(f"  to load    in Python, with its class: sf.load({model!r}, network={recipe.network}(...))")
+        return
     settings = ", ".join(f"{key} {value}" for key, value in sampler.items() if key not in ("name", "sigmas"))
-    print(
-        f"  to sample  scorefield sample {model} ({sampler['name']}: {settings}; {loaded.sampler.calls} network calls)"
-    )
+    settings = f"{sampler['name']}: {settings}; {header.sampler.calls} network calls"
+    print(f"  to sample  scorefield sample {quote(model)} ({settings})")
 
 
-@app.command(name="export")
+@command
 def export_(
     model: ModelName,
     /,
@@ -67,7 +93,7 @@ def export_(
 
     Args:
         out: FILE.safetensors, which must be new.
-        weights: The raw weights, their moving average, or both. None: the average if the model has one.
+        weights: The raw weights, their moving average, or both. Default: the average if the model has one.
         precision: The precision in which weights are stored. Models compute in float32 all the same.
     """
     from scorefield.models.export import export
@@ -83,7 +109,7 @@ def export_(
     print(out)
 
 
-@app.command(name="import")
+@command
 def import_(
     checkpoint: Annotated[Path, tyro.conf.Positional],
     /,
@@ -116,6 +142,7 @@ def import_(
     out = out or checkpoint.with_suffix(".safetensors")
     if out.exists():
         raise FileExistsError(f"{out} exists already (name another file with --out)")
+    prepare_file(out)
     network = from_released(checkpoint, sigma_max=sigma_max, sigma_min=sigma_min)
     levels, width = network.norm.gamma.shape
     size = (28 if network.channels == 1 else 32) if image_size is None else image_size
@@ -123,5 +150,5 @@ def import_(
     metadata = {"data": "unknown", "imported_from": checkpoint.name}
     shape = (network.channels, size, size)
     save_model(out, network.state_dict(), None, recipe=recipe, shape=shape, step=0, metadata=metadata)
-    say(f"a model of {network.channels} × {size} × {size} images, {levels} levels")
+    say(f"a model of {network.channels} × {size} × {size} images, {plural(levels, 'noise level')}")
     print(out)

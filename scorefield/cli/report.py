@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from scorefield.cli.app import ModelName, app, prepare_file, prepare_folder, say, tracker
+from scorefield.cli.app import ModelName, command, prepare_file, prepare_folder, say, tracker
 from scorefield.cli.evaluate import sample_cache
 from scorefield.cli.options import Sampling, SamplingOptions, note_shortfall
 from scorefield.evaluation import PARTS, USUAL_PARTS, Part
+from scorefield.progress import plural
 
 if TYPE_CHECKING:
     from scorefield.evaluation.records import Metrics, Report
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 USUAL = Sampling(n=10_000, batch_size=500)
 
 
-@app.command
+@command
 def report(
     model: ModelName,
     /,
@@ -111,10 +112,11 @@ def _print(name: str, found: Report) -> None:
         for note in dict.fromkeys(note for column in columns for note in column.notes):
             say(f"note: {note}")
         if numbers.loss is not None:
-            print(f"  objective, Eq. 6         {numbers.loss:11.4f}   n = {numbers.loss_n} held-out images")
+            n = plural(numbers.loss_n or 0, "held-out image")
+            print(f"  objective, Eq. 6         {numbers.loss:11.4f}   n = {n}")
     if (real := found.real) is not None:
         for key in metrics:
-            print(f"  {key + ', ' + real.name:24} {_cell(real, key):>11}   n = {real.n} real images")
+            print(f"  {key + ', ' + real.name:24} {_cell(real, key):>11}   n = {plural(real.n, 'real image')}")
     if found.digits is not None:
         for kind, verdict in vars(found.digits).items():
             print(f"  accepted as digits       {verdict.accepted:11.4f}   {kind}, n = {verdict.n}")
@@ -122,7 +124,9 @@ def _print(name: str, found: Report) -> None:
         for space in ("neighbors", "neighbors_inception"):
             copies = getattr(found.neighbors, space)
             alarm = "ALARM: " if copies.alarm else ""
-            print(f"  {space}: {alarm}{len(copies.copies)} copies among {copies.n} samples")
+            number = len(copies.copies)
+            word = "copy" if number == 1 else "copies"
+            print(f"  {space}: {alarm}{number} {word} among {plural(copies.n, 'sample')}")
 
 
 def _cell(metrics: Metrics, key: str) -> str:
@@ -130,7 +134,7 @@ def _cell(metrics: Metrics, key: str) -> str:
     return "–" if value is None or not math.isfinite(value) else f"{value:.4f}"
 
 
-@app.command
+@command
 def results(
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = Path("docs/results"),
     /,
@@ -154,7 +158,7 @@ def results(
     whole = folder.resolve()
     out = out or (folder.parent if folder.name == whole.name else whole.parent) / f"{whole.name}.md"
     if out.suffix != ".md":
-        raise ValueError(f"the page cannot be {out.suffix or 'a folder'} (--out FILE.md)")
+        raise ValueError(f"--out must be a file, FILE.md; got {out}")
     if folder.is_dir():  # otherwise the error is about that folder
         prepare_file(out)
     for path in make_page(folder, out):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scorefield.cli.app import ModelName, app, prepare_file, prepare_folder, say, tracker
+from scorefield.cli.app import ModelName, command, prepare_file, prepare_folder, say_notes, tracker
 from scorefield.cli.options import Sampling, SamplingOptions, note_shortfall
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
 
     from scorefield.distributed import Group
     from scorefield.models.model import Known, Model
 
 
-@app.command
+@command
 def sample(
     model: ModelName,
     /,
@@ -31,7 +31,7 @@ def sample(
     Example: scorefield sample runs/mine -n 16 --out samples.png
 
     Args:
-        label: The class to sample, by name or number, for models with classes. None: a random class for each sample.
+        label: The class to sample, by name or number, for models with classes. Default: a random class each.
         out: FILE.png for a grid, FILE.gif for an animation of the sampling, FILE.npy for the bytes (N, H, W, C), or a
             folder for one PNG each.
     """
@@ -41,12 +41,14 @@ def sample(
 
     sampling.check()
     if out.suffix.lower() not in (".png", ".gif", ".npy", ""):
-        raise ValueError(f"cannot write {out.suffix} files (--out FILE.png, FILE.gif, FILE.npy or a folder)")
+        raise ValueError(f"--out must be FILE.png, FILE.gif, FILE.npy or a folder; got {out}")
     if out.suffix == "" and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileExistsError(f"{out} exists already (name a new folder)")
     prepare_file(out) if out.suffix else prepare_folder(out)
     with joined(sampling.device) as group:
         loaded = load(model, weights=sampling.weights, device=group.device)
+        if out.suffix.lower() == ".npy":
+            prepare_folder(out.parent, size=sampling.n * math.prod(loaded.shape))
         frames = FRAMES if out.suffix.lower() == ".gif" else 1
         batches = _draw(loaded, sampling, group, label=label, frames=frames)
         if out.suffix:
@@ -94,7 +96,7 @@ def _gathered(batches: Iterator[tuple[Sequence[int], np.ndarray]], group: Group)
     return np.concatenate([images for part in parts for images in part] or [np.empty(0, np.uint8)])
 
 
-@app.command
+@command
 def inpaint(
     model: ModelName,
     /,
@@ -116,7 +118,7 @@ def inpaint(
         mask: The hidden part: left, right, top, bottom (that half), center, random (every other pixel), sparse (nine of
             ten pixels), blobs, text, or an image file in which black is hidden and white is known. A file of the
             image's size is cropped as the image is; any other is resized to the model's size.
-        crop: Side of the centred square that is cropped from the image first. None: as in the model's training (the
+        crop: Side of the centred square that is cropped from the image first. Default: as in training (the
             training faces of the pretrained celeba were cropped before: --crop 140 does the same to CelebA's own).
         out: FILE.png for the picture, FILE.npy for the completions' bytes (N, H, W, C).
     """
@@ -128,33 +130,26 @@ def inpaint(
 
     sampling.check()
     if out.suffix.lower() not in (".png", ".npy"):
-        raise ValueError(f"cannot write {out.suffix or 'a folder'} (--out FILE.png or FILE.npy)")
+        raise ValueError(f"--out must be a file, FILE.png or FILE.npy; got {out}")
+    if not image.exists():
+        raise FileNotFoundError(f"there is no image {image} (name a file with --image)")
     if out.resolve() in (image.resolve(), Path(mask).resolve()):
         raise ValueError(f"{out} would be replaced by its own completions (name another file with --out)")
     prepare_file(out)
     with joined(sampling.device) as group:
         loaded = load(model, weights=sampling.weights, device=group.device)
-        picture = pictures.open_image(image).convert("L" if loaded.shape[0] == 1 else "RGB")
+        picture = pictures.open_image(image)
         if crop is None:
             fit = pictures.fit_to_model(loaded.shape, loaded.recipe.crop, picture.size)
         else:
             fit = pictures.parse_fit(loaded.shape[1:], crop)
-        original = pictures.crop_and_resize(picture, str(image), fit)
+        original, notes = pictures.fit_image(picture, str(image), loaded.shape[0], fit)
         known = make_mask(mask, fit, picture.size, seed=sampling.seed)
-        if group.main:
-            _note_odd_image(picture.size, fit.crop, known)
+        if not known.any():
+            notes.append("the mask hides the whole image, so nothing of it is used")
+        say_notes(notes, group)
         y = to_float(original[None])[0].to(group.device)
         images = _gathered(_draw(loaded, sampling, group, known=(y, known.to(group.device))), group)
         if group.main:
             save_completions(out, images[:, -1], original, known.numpy())
             print(out)
-
-
-def _note_odd_image(size: tuple[int, int], crop: int | None, known: Tensor) -> None:
-    """Print a note if an image of that width and height is enlarged, or if nothing of it is used."""
-    width, height = (crop, crop) if crop is not None else size
-    if height < known.shape[0] or width < known.shape[1]:
-        wanted = f"{known.shape[0]} × {known.shape[1]}"
-        say(f"note: the part of the image that is used is {height} × {width}; it is enlarged to the model's {wanted}")
-    if not known.any():
-        say("note: the mask hides the whole image, so nothing of it is used")

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from scorefield.cli.app import app, prepare_folder, say, tracker
+from scorefield.cli.app import command, say, say_notes, tracker
 from scorefield.cli.evaluate import denoised_or_not, describe_sampling, sample_cache
 from scorefield.cli.options import Sampling, SamplingOptions
-from scorefield.files import write_json
+from scorefield.files import check_writable, write_json
+from scorefield.progress import plural
 
 if TYPE_CHECKING:
     from scorefield.evaluation.features import Reference
     from scorefield.evaluation.sample_cache import SampleCache
 
 
-@app.command
+@command
 def select(
     run: Annotated[Path, tyro.conf.Positional],
     /,
@@ -31,7 +32,7 @@ def select(
     """Find the checkpoint of a run with the smallest FID, as the paper does, and link it as RUN/best.
 
     RUN/select.json holds the table, and RUN/select.png shows FID over training. With few samples FID is too large, but
-    about equally so for all checkpoints.
+    about equally so for all checkpoints. Damaged checkpoints are left out, with a note.
 
     Example: scorefield select runs/cifar10 -n 1000
 
@@ -45,23 +46,35 @@ def select(
     from scorefield.evaluation.sample_cache import cached_batch_size
     from scorefield.evaluation.sources import load_reference
     from scorefield.metrics import frechet_distance
-    from scorefield.models.checkpoint import model_files
+    from scorefield.models.checkpoint import BrokenCheckpointError, model_files, newest_whole
     from scorefield.models.model import load
+    from scorefield.paper.output import new_figure
 
     if run.is_file():
         raise ValueError(f"{run} is a model file (name the run folder, which holds many checkpoints)")
     if not model_files(run):
         raise FileNotFoundError(f"{run} holds no checkpoints (checkpoints/model-STEP.safetensors)")
     sampling.check(least=2)
-    prepare_folder(run)
+    check_writable(run, fix="make it writable, or copy the run to another place")
+    new_figure(1, 1)  # an error now, if matplotlib is missing
     table: list[dict[str, Any]] = []
     with joined(sampling.device) as group:
         track, size = tracker(group), cached_batch_size(sampling.batch_size, group)
         files = group.all(model_files(run))[0]
+        open_model = partial(load, weights=sampling.weights, device=group.device)
+        newest = newest_whole(files, open_model, skip=lambda message: None)
+        if newest is None:
+            raise BrokenCheckpointError(f"all checkpoints of {run} are damaged (train it again, or copy them again)")
         network = group.main_first(partial(inception.load_inception, device=group.device, track=track))
-        reference, _ = load_reference(load(files[-1], device=group.device), data, network, group, track=track)
+        reference, _ = load_reference(newest[1], data, network, group, track=track)
+        say_notes(reference.notes, group)
         for file in files:
-            model = load(file, weights=sampling.weights, device=group.device)
+            try:
+                model = open_model(file)
+            except BrokenCheckpointError as error:
+                if group.main:
+                    say(f"note: {error}; it is left out")
+                continue
             cache = sample_cache(model, sampling)
             try:
                 rows = cache.draw(sampling.n, group, batch_size=size, track=track)
@@ -89,7 +102,7 @@ def _finish(run: Path, table: list[dict[str, Any]], reference: Reference, cache:
     chosen = {"best": best, "table": table, "reference": about, **describe_sampling(cache)}
     write_json(run / "select.json", chosen)
     _draw(run / "select.png", table, best, f"FID against {reference.name}, n = {best['n']}")
-    count = "" if reference.n is None else f"{reference.n} images, "
+    count = "" if reference.n is None else f"{plural(reference.n, 'image')}, "
     print(f"{best['weights']} weights against {reference.name} ({count}{reference.digest})")
     print(f"{'step':>8}  {'FID':>9}   n = {best['n']}{denoised_or_not(chosen)}")
     for row in table:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard
@@ -19,7 +18,8 @@ from torch import Tensor
 from scorefield.data import Images, folder_of
 from scorefield.data.images import Pixels
 from scorefield.data.named import short_name
-from scorefield.distributed import Group
+from scorefield.data.npy import names_of, read_arrays
+from scorefield.distributed import Group, float64_device
 from scorefield.evaluation.inception import GPU_BATCH
 from scorefield.metrics import ClassScore, Moments, Statistics
 from scorefield.models import checkpoint
@@ -87,20 +87,21 @@ def measure(
     """
     mine = group.share(n) if piece is None else piece
     size = batch_size or (GPU_BATCH if group.device.type == "cuda" else 32)
-    places = random_places(n)
+    places, accurate = random_places(n), float64_device(group.device)
     statistics: Statistics | None = None
-    classes = ClassScore.empty(n, len(network.classes), device=group.device) if network.classes is not None else None
+    classes = ClassScore.empty(n, len(network.classes), device=accurate) if network.classes is not None else None
     kept = []
     starts = range(mine.start, mine.stop, size)
     for start in track(starts, f"{what} (batches of {size})", len(starts)):
         part = range(start, min(start + size, mine.stop))
-        features = network(torch.as_tensor(np.array(rows[part.start : part.stop])).to(group.device))
-        statistics = statistics or Statistics.empty(features.shape[1], device=group.device)
+        found = network(torch.as_tensor(np.array(rows[part.start : part.stop])).to(group.device))
+        features = found.to(accurate)
+        statistics = statistics or Statistics.empty(features.shape[1], device=accurate)
         statistics.add(features)
         here = places[part.start : part.stop]
         kept.append((here[here < KEPT], features[(here < KEPT).to(features.device)].float().cpu()))
         if classes is not None:
-            classes.add(network.logits(features), here)
+            classes.add(network.logits(found).to(accurate), here)
     if statistics is not None:
         statistics = Statistics(statistics.n, statistics.mean.cpu(), statistics.scatter.cpu())
     if classes is not None:
@@ -143,12 +144,15 @@ class Reference:
     moments: Moments
     kept: Tensor | None
     """Features of some of them, (K, D); None if only their statistics are known."""
+    notes: tuple[str, ...] = ()
+    """What a user should know about how the images were read."""
 
 
 def make_reference(images: Images, network: Extractor, group: Group, *, track: Track[object] = silent) -> Reference:
     """The reference that consists of these images."""
     found = cached_features(images, network, group, track=track)
-    return Reference(short_name(images.name), images.digest[:12], found.n, found.statistics, found.kept)
+    name, digest = short_name(images.name), images.digest[:12]
+    return Reference(name, digest, found.n, found.statistics, found.kept, images.notes)
 
 
 def cached_features(images: Images, network: Extractor, group: Group, *, track: Track[object] = silent) -> Features:
@@ -203,9 +207,9 @@ def _write(path: Path, found: Features, images: Images) -> None:
 def _read(path: Path) -> Features | None:
     try:
         tensors, metadata = checkpoint.read(path)
-    except (FileNotFoundError, checkpoint.BrokenCheckpointError):
+        return Features(Statistics(int(metadata["n"]), tensors["mean"], tensors["scatter"]), tensors["kept"])
+    except (FileNotFoundError, checkpoint.BrokenCheckpointError, KeyError):  # a KeyError: another kind of file
         return None
-    return Features(Statistics(int(metadata["n"]), tensors["mean"], tensors["scatter"]), tensors["kept"])
 
 
 def is_statistics_file(source: str | None) -> TypeGuard[str]:
@@ -214,26 +218,35 @@ def is_statistics_file(source: str | None) -> TypeGuard[str]:
     if path.suffix != ".npz" or not path.is_file():
         return False
     try:
-        with zipfile.ZipFile(path) as archive:
-            return "mu.npy" in archive.namelist()
-    except zipfile.BadZipFile:
+        return "mu" in names_of(path)
+    except ValueError:
         return False
 
 
 def read_statistics(source: str) -> Reference:
     """The reference in an .npz file with a mean `mu` and a covariance `sigma`, or its upper triangle `cov_triu`."""
     path = Path(source)
-    with np.load(path, allow_pickle=False) as arrays:
-        mean = torch.tensor(arrays["mu"], dtype=torch.float64)
-        if "sigma" in arrays:
-            covariance = torch.tensor(arrays["sigma"], dtype=torch.float64)
-        elif "cov_triu" in arrays:
-            covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
-            rows, columns = np.triu_indices(len(mean))
-            covariance[rows, columns] = torch.tensor(arrays["cov_triu"], dtype=torch.float64)
-            covariance[columns, rows] = covariance[rows, columns]
-        else:
-            raise ValueError(f"{path} has a mean mu, but no covariance (add an array sigma or cov_triu)")
-        n = int(arrays["n"]) if "n" in arrays else None
+    held = names_of(path)
+    if "sigma" not in held and "cov_triu" not in held:
+        raise ValueError(f"{path} has a mean mu, but no covariance (add an array sigma or cov_triu)")
+    arrays = read_arrays(path, [name for name in ("mu", "sigma", "cov_triu", "n") if name in held])
+    dimensions = arrays["mu"].size
+    wanted = {"mu": (dimensions,), "sigma": (dimensions, dimensions), "n": ()}
+    wanted["cov_triu"] = (dimensions * (dimensions + 1) // 2,)
+    for name, array in arrays.items():
+        if array.shape != wanted[name] or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+            raise ValueError(
+                f"{path} is damaged or no statistics file: {name} is {array.dtype} of shape {array.shape}, and must be "
+                f"finite numbers of shape {wanted[name]} (make it again)"
+            )
+    mean = torch.tensor(arrays["mu"], dtype=torch.float64)
+    if "sigma" in arrays:
+        covariance = torch.tensor(arrays["sigma"], dtype=torch.float64)
+    else:
+        covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)
+        rows, columns = np.triu_indices(len(mean))
+        covariance[rows, columns] = torch.tensor(arrays["cov_triu"], dtype=torch.float64)
+        covariance[columns, rows] = covariance[rows, columns]
+    n = int(arrays["n"]) if "n" in arrays else None
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     return Reference(short_name(source), digest, n, Gaussian(mean, covariance), None)

@@ -216,11 +216,15 @@ def _find_weights(track: Track[object]) -> Path:
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of the file by name, in the order of the file. No code in it is run."""
     try:
-        if path.suffix == ".pth":
-            return dict(torch.load(path, map_location="cpu", weights_only=True))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return dict(torch.jit.load(str(path), map_location="cpu").state_dict())
+            warnings.simplefilter("ignore")
+            if path.suffix == ".pth":
+                tensors = dict(torch.load(path, map_location="cpu", weights_only=True))
+            else:
+                tensors = dict(torch.jit.load(str(path), map_location="cpu").state_dict())
+        if not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in tensors.items()):
+            raise ValueError("it holds more than tensors")
+        return tensors
     except Exception as error:  # for a damaged file, PyTorch raises errors of any kind
         raise ValueError(f"{path} is damaged or not the FID network (delete it, and it is downloaded again)") from error
 

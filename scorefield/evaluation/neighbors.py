@@ -13,12 +13,13 @@ from torch import Tensor
 
 from scorefield.data import Images
 from scorefield.data.images import Pixels
+from scorefield.distributed import float64_device
 from scorefield.evaluation.inception import GPU_BATCH
 from scorefield.evaluation.records import Copy, Memorisation
 from scorefield.evaluation.sources import HELD_OUT
 from scorefield.images import grid, resized_like, save_png, zoom_for
 from scorefield.metrics import Neighbors, nearest
-from scorefield.progress import Track, silent
+from scorefield.progress import Track, plural, silent
 
 COLUMNS = 10
 """Neighbours shown beside each sample."""
@@ -47,7 +48,8 @@ def check_neighbors(what: str, shape: tuple[int, ...] | None, training: Images, 
     """Check that images of this shape (C, H, W) can be compared with the training images. None stands for images of
     any shape, in Inception's space."""
     if len(training) < 3:
-        raise ValueError(f"{training.name} has {len(training)} images: too few to search for neighbours ({fix})")
+        count = plural(len(training), "image")
+        raise ValueError(f"{training.name} has {count}: too few to search for neighbours ({fix})")
     if shape is not None and shape != training.shape:
         raise ValueError(f"{what} has images of {shape}, but {training.name} has images of {training.shape} ({fix})")
 
@@ -55,6 +57,14 @@ def check_neighbors(what: str, shape: tuple[int, ...] | None, training: Images, 
 def describe_others(held_out: Images | None) -> str:
     """What the samples are compared with, in words."""
     return "held-out images" if held_out is not None else "training images among the others"
+
+
+def describe_copy(neighbors: int, held_out: Images | None) -> str:
+    """What is called a copy, in words, where that many neighbours were searched for each image."""
+    return (
+        "a copy is an image whose distance to the nearest training image is below a third of its distance to the "
+        f"farthest of the {neighbors} nearest, or of the smallest such distance among the {describe_others(held_out)}"
+    )
 
 
 def find_neighbors(
@@ -73,24 +83,26 @@ def find_neighbors(
         others, skip = np.asarray(held_out.pixels[:HELD_OUT]), 0
     else:  # each training image is its own nearest neighbour, which is skipped
         others, skip = np.asarray(training.pixels[:: max(1, len(training) // HELD_OUT)][:HELD_OUT]), 1
-    slow, cpu = embed is not in_pixels, torch.device(device).type == "cpu"
+    slow, cpu, accurate = embed is not in_pixels, torch.device(device).type == "cpu", float64_device(device)
+    device = device if slow else accurate
     size, block = 100 if cpu else GPU_BATCH, 100 if slow and cpu else 4 * GPU_BATCH
 
     def embedded(pixels: Pixels, what: str = "") -> Tensor:
         parts = [pixels[first : first + size] for first in range(0, len(pixels), size)]
         tracked = track(parts, what, len(parts)) if slow and what else iter(parts)
-        return torch.cat([embed(torch.as_tensor(np.array(part)).to(device)) for part in tracked])
+        return torch.cat([embed(torch.as_tensor(np.array(part)).to(device)).to(accurate) for part in tracked])
 
     def blocks() -> Iterator[tuple[int, Tensor]]:
         starts = range(0, len(training), block)
-        for start in track(starts, f"searching {len(training)} images for neighbours", len(starts)):
+        for start in track(starts, f"searching {plural(len(training), 'image')} for neighbours", len(starts)):
             yield start, embedded(training.pixels[start : start + block])
 
     images, n = (samples, others), len(samples)
-    forms = [torch.cat([embedded(each, f"features of {len(each)} images") for each in images])]
+    forms = [torch.cat([embedded(each, f"features of {plural(len(each), 'image')}") for each in images])]
     if flips:
         mirrored = (each[:, :, ::-1] for each in images)
-        forms.append(torch.cat([embedded(each, f"features of {len(each)} mirror images") for each in mirrored]))
+        what = "features of {}".format
+        forms.append(torch.cat([embedded(each, what(plural(len(each), "mirror image"))) for each in mirrored]))
     found = nearest(forms, blocks(), k=min(NEIGHBORS + skip, len(training)))
     distances, numbers = found.distances.cpu(), found.numbers.cpu()
     mine = Neighbors(distances[:n, :NEIGHBORS], numbers[:n, :NEIGHBORS])

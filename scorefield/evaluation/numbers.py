@@ -8,14 +8,14 @@ import torch
 
 from scorefield.data import Images
 from scorefield.data.named import short_name
-from scorefield.distributed import Group
+from scorefield.distributed import Group, float64_device
 from scorefield.evaluation.features import Extractor, Features, Reference, Rows, measure
 from scorefield.evaluation.inception import PORT, URL
 from scorefield.evaluation.records import LevelLoss, Metrics, ReferenceRecord
 from scorefield.metrics import frechet_distance, kernel_distance, precision_recall
-from scorefield.models.model import Model
+from scorefield.models.model import BATCH, Model
 from scorefield.progress import Track, silent
-from scorefield.training.trainer import Batch, held_out_losses
+from scorefield.training.trainer import Batch, held_out_losses, mean_losses
 
 PLACE = "$SCOREFIELD_DATA/inception"
 """The folder of Inception's weights, without a path of this machine."""
@@ -51,7 +51,7 @@ def compare(samples: Features, reference: Reference, *, device: torch.device | s
     elif min(len(samples.kept), len(reference.kept)) < 4:
         notes.append("no KID, precision and recall: there are fewer than 4 images")
     else:
-        mine, real = samples.kept.to(device), reference.kept.to(device)
+        mine, real = (kept.to(float64_device(device)) for kept in (samples.kept, reference.kept))
         found["kid"], found["kid_standard_error"] = kernel_distance(mine, real)
         found["precision"], found["recall"] = precision_recall(mine, real)
         found["kept_n"] = (len(samples.kept), len(reference.kept))
@@ -81,18 +81,22 @@ def describe_comparison(rows: Rows, reference: Reference, network: Extractor) ->
 def held_out_loss(model: Model, held_out: Images) -> dict[str, Any]:
     """Eq. 6 on held-out images, σ² ℓ(σ) at each noise level and its mean over the levels: fields of `records.Numbers`.
 
-    The noise is always the same, so that models with the same noise levels are compared on the same draws.
+    Every image is measured at every level. The noise is always the same, so that models with the same noise levels are
+    compared on the same draws.
     """
     pixels = torch.tensor(held_out.pixels).to(model.device)
     with_labels = bool(model.labels) and held_out.labels is not None
     batch = Batch(pixels, torch.tensor(held_out.labels).to(model.device) if with_labels else None)
-    each = held_out_losses(model.score, batch, torch.tensor(model.sigmas, device=model.device), batch_size=64)
+    sigmas, size = torch.tensor(model.sigmas, device=model.device), BATCH.get(model.device.type, 64)
+    each = held_out_losses(model.score, batch, sigmas, dequantise=model.recipe.dequantise, batch_size=size)
     if not each.isfinite().all():
         raise FloatingPointError("the objective is not finite, because the network's scores are not (check the model)")
-    levels = zip(model.sigmas, each.tolist(), strict=True)
+    found = mean_losses(each)
+    levels = zip(model.sigmas, found.by_level, found.errors_by_level, strict=True)
     return {
-        "loss": each.mean().item(),
-        "loss_by_sigma": tuple(LevelLoss(sigma=sigma, loss=loss) for sigma, loss in levels),
-        "loss_n": len(held_out),
+        "loss": found.mean,
+        "loss_standard_error": found.error,
+        "loss_by_sigma": tuple(LevelLoss(sigma=s, loss=loss, standard_error=error) for s, loss, error in levels),
+        "loss_n": found.n,
         "loss_data": f"{short_name(held_out.name)} ({held_out.digest[:12]})",
     }

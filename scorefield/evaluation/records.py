@@ -6,7 +6,6 @@ finite is null. An optional field that holds None is left out of the file.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from scorefield.files import parse_json
 from scorefield.training.history import TrainingHistory
 
 T = TypeVar("T")
@@ -91,6 +91,8 @@ class LevelLoss:
 
     sigma: float
     loss: float
+    standard_error: float | None = None
+    """None in reports of older versions, for which every image was measured at one level only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,7 @@ class Numbers:
     preprocessing: tuple[str, ...] = ()
     loss: float | None = None
     """The mean of `loss_by_sigma` (Eq. 6)."""
+    loss_standard_error: float | None = None
     loss_by_sigma: tuple[LevelLoss, ...] = ()
     loss_n: int | None = None
     """Number of held-out images."""
@@ -326,7 +329,7 @@ class Report:
 def read_report(path: Path) -> Report:
     """The report in a file; an error names the file, the field and what to do."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not a report: {error} (make it again with scorefield report)") from error
     return from_json(Report, values, source=path)
@@ -371,7 +374,7 @@ def _parsed(kind: Any, value: Any, place: str) -> Any:  # noqa: ANN401
             return tuple(_parsed(each, value[k], f"{place}[{k}]") for k, each in enumerate(kinds))
     if kind is float and value is None:
         return math.nan
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = isinstance(value, float) or (type(value) is int and value.bit_length() < 1000)  # larger ones overflow
     if (kind is float and number) or (kind in (int, str, bool) and type(value) is kind):
         return value
     wanted = getattr(kind, "__name__", str(kind)) if origin is None else str(kind)

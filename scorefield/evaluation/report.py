@@ -46,7 +46,7 @@ from scorefield.files import write_json
 from scorefield.images import grid, save_png, to_bytes, zoom_for
 from scorefield.models.export import published
 from scorefield.models.model import Model, kept_steps
-from scorefield.progress import Track
+from scorefield.progress import Track, plural
 from scorefield.training.history import TrainingHistory
 
 SHOWN = 100
@@ -170,9 +170,9 @@ class ReportMaker:
             return [images[:each]] * masks
         each = min(each, len(images) // masks)
         if not each:
+            are = f"{plural(len(images), 'image')} {'is' if len(images) == 1 else 'are'}"
             raise ValueError(
-                f"{len(images)} images are too few for {masks} masks, each of which needs its own (leave out the part "
-                "inpainting)"
+                f"{are} too few for {masks} masks, each of which needs its own (leave out the part inpainting)"
             )
         return [images[k * each : (k + 1) * each] for k in range(masks)]
 
@@ -402,6 +402,9 @@ def make_report(maker: ReportMaker, file: ReportFile, parts: Sequence[str], *, s
         if part not in todo and maker.group.main:
             say(f"{part}: already in {file.path}")
     file.add("preparing", partial(maker.prepare, todo))
+    if "training" in vars(maker) and maker.group.main:  # the images that were just opened
+        for note in maker.training[0].notes:
+            say(f"note: {note}")
 
     def draw() -> records.Sampling | None:
         before = file.report.sampling.images if file.report.sampling is not None else 0

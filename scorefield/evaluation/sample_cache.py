@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -16,10 +17,12 @@ from scorefield import samplers
 from scorefield.acceleration import sampling_precision
 from scorefield.data import folder_of
 from scorefield.data.images import Pixels
+from scorefield.data.npy import map_array
 from scorefield.distributed import Group
+from scorefield.files import check_writable
 from scorefield.images import save_npy, to_bytes
 from scorefield.models.model import Model
-from scorefield.progress import Track, silent
+from scorefield.progress import Track, plural, silent
 from scorefield.samplers import State
 
 CHUNK = 50
@@ -82,6 +85,9 @@ class SampleCache:
     def draw(self, n: int, group: Group, *, batch_size: int, track: Track[object] = silent) -> CachedSamples:
         """The first n samples. All processes of the group together draw those that are missing."""
         missing = group.all(self.missing(n))[0]
+        if missing:
+            needed = sum(map(len, missing)) * math.prod(self.model.shape)
+            check_writable(self.folder, size=needed, fix="name another folder for samples with SCOREFIELD_DATA")
         mine = missing[group.rank :: group.world]
         together = max(1, batch_size // CHUNK)
         batches = [mine[k : k + together] for k in range(0, len(mine), together)]
@@ -91,7 +97,9 @@ class SampleCache:
         problem: FloatingPointError | None = None
         try:
             if batches:
-                for _ in track(states, f"sampling {sum(map(len, missing))} images", self.sampler.updates * parts):
+                for _ in track(
+                    states, f"sampling {plural(sum(map(len, missing)), 'image')}", self.sampler.updates * parts
+                ):
                     pass
         except FloatingPointError as error:
             problem = error
@@ -133,11 +141,12 @@ class SampleCache:
         return self.folder / f"{chunk.start:08d}-{len(chunk)}.npy"
 
     def read(self, chunk: range) -> Pixels | None:
-        """The images of a chunk, from its own file or that of the full chunk; None if neither is there."""
+        """The images of a chunk, from its own file or that of the full chunk; None if neither is there and whole."""
+        shape = (*self.model.shape[1:], self.model.shape[0])
         for wanted in (chunk, range(chunk.start, chunk.start + CHUNK)):
-            with suppress(OSError, ValueError, EOFError):
-                pixels: Pixels = np.load(self._file(wanted), mmap_mode="r")
-                if len(pixels) == len(wanted):
+            with suppress(OSError, ValueError):
+                pixels: Pixels = map_array(self._file(wanted))
+                if pixels.shape == (len(wanted), *shape) and pixels.dtype == np.uint8:
                     return pixels[: len(chunk)]
         return None
 

@@ -20,7 +20,6 @@ from scorefield.distributed import Group
 from scorefield.evaluation.features import (
     Extractor,
     Reference,
-    Rows,
     is_statistics_file,
     make_reference,
     random_places,
@@ -54,19 +53,17 @@ def resolve_model(name: str, *, weights: Weights | None, device: torch.device) -
     return None
 
 
-def choose_images(name: str, n: int, group: Group, *, track: Track[object] = silent) -> Rows:
+def choose_images(name: str, n: int, group: Group, *, track: Track[object] = silent) -> ChosenImages:
     """n images of that source, drawn at random, or all of them if there are fewer."""
-    pixels = group.main_first(partial(data.load, name, track=track)).pixels
-    if n >= len(pixels):
-        return pixels
-    return ChosenImages(pixels, (random_places(len(pixels)) < n).nonzero().flatten().numpy())
+    images = group.main_first(partial(data.load, name, track=track))
+    return ChosenImages(images, (random_places(len(images)) < n).nonzero().flatten().numpy())
 
 
 class ChosenImages:
     """Some of the rows of an array or memory map, read slice by slice."""
 
-    def __init__(self, pixels: Pixels, numbers: NDArray[np.int64]) -> None:
-        self.pixels, self.numbers = pixels, numbers
+    def __init__(self, images: Images, numbers: NDArray[np.int64]) -> None:
+        self.pixels, self.notes, self.numbers = images.pixels, images.notes, numbers
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -112,11 +109,16 @@ def _load_fitted(name: str, model: Model | None, track: Track[object]) -> Images
         return data.load(name, track=track)
     load = partial(data.load, name, image_size=model.shape[1:], track=track)
     try:
-        return load(crop=model.recipe.crop)
+        images = load(crop=model.recipe.crop)
     except ValueError:
         if model.recipe.crop is None:
             raise
-        return load()
+        images = load()
+    if images.shape[0] == model.shape[0]:
+        return images
+    theirs, ours = ("grey" if n == 1 else "in colour" for n in (images.shape[0], model.shape[0]))
+    note = f"the images of {name} are {theirs}, and the model's are {ours}: they are compared as they are"
+    return replace(images, notes=(*images.notes, note))
 
 
 def load_test_images(model: Model, source: str | None, group: Group, *, track: Track[object] = silent) -> Images:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from scorefield.acceleration.threads import pytorch_threads
 from scorefield.distributed import device_name
 from scorefield.files import new_file, plain
 
@@ -40,12 +41,11 @@ def toy_work() -> Iterator[dict[str, Any]]:
     gives holds the time and the machine when the work is done.
     """
     new_figure(1, 1)
-    threads, began, timing = torch.get_num_threads(), time.perf_counter(), dict[str, Any]()
-    torch.set_num_threads(1)
+    began, timing = time.perf_counter(), dict[str, Any]()
     try:
-        yield timing
+        with pytorch_threads(1):
+            yield timing
     finally:
-        torch.set_num_threads(threads)
         timing |= {"seconds": round(time.perf_counter() - began, 1), "machine": device_name(torch.device("cpu"))}
 
 

@@ -6,7 +6,6 @@ alone.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -16,12 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, UndefinedError
 
 import scorefield
 from scorefield.evaluation.digits import share_error
 from scorefield.evaluation.records import Report, read_report
-from scorefield.files import from_here, new_file
+from scorefield.files import from_here, new_file, parse_json
 from scorefield.models.pretrained import pretrained_models
 from scorefield.models.recipes import RECIPES
 from scorefield.paper import FIGURES
@@ -87,13 +86,13 @@ def _figure(path: Path) -> tuple[str, str] | None:
     if not path.exists():
         return None
     try:
-        numbers = json.loads(path.read_text(encoding="utf-8"))
+        numbers = parse_json(path.read_text(encoding="utf-8"))
         if numbers["quick"]:
             return None
         cost = f": {duration(numbers['seconds'])}" if "seconds" in numbers else ""
         cost += f" on {numbers['machine']}" if "machine" in numbers else ""
         return _figure_numbers(path.stem, numbers), cost
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{path} is not a figure's file: {error!r} (make it again with scorefield figure)") from error
 
 
@@ -119,7 +118,13 @@ def make_page(folder: Path, out: Path) -> list[Path]:
     results = load(folder, out)
     if out.exists() and not out.read_text(encoding="utf-8", errors="replace").startswith(HEAD):
         raise FileExistsError(f"{out} was not made by scorefield results (name another page with --out)")
-    text = page(results)
+    try:
+        text = page(results)
+    except (LookupError, TypeError, ArithmeticError, UndefinedError) as error:
+        raise ValueError(
+            f"a report in {folder} cannot be shown: {error!r} (its report.json was changed: make it again with "
+            "scorefield report)"
+        ) from error
     made = [draw_curves(report, folder / name) for name, report in results.reports.items() if panels(report)]
     with new_file(out) as file:
         file.write(text.encode())
@@ -189,6 +194,11 @@ def number(value: float | None, spec: str, rest: str = "") -> str:
     return "–" if value is None or not math.isfinite(value) else f"{value:{spec}}{rest}"
 
 
+def with_error(loss: float | None, standard_error: float | None) -> str:
+    """A loss, with its standard error where that is known."""
+    return number(loss, ".2f", "" if standard_error is None else f" ± {standard_error:.2f}")
+
+
 def table(text: str) -> str:
     """A Markdown table without the rows that hold only their name and dashes; nothing if no row is left."""
     head, rule, *rows = text.strip().splitlines()
@@ -232,10 +242,14 @@ class Section:
         self.real = next((each.real for each in self.reports.values() if each.real and len(references) == 1), None)
         self.digits = next((each.digits for each in self.reports.values() if each.digits is not None), None)
         self.losses = {
-            model.title: {f"{each.sigma:.3g}": number(each.loss, ".2f") for each in found.loss_by_sigma}
+            model.title: {
+                f"{each.sigma:.3g}": with_error(each.loss, each.standard_error) for each in found.loss_by_sigma
+            }
             for model, found in zip(self.measured, numbers, strict=True)
             if found.loss_by_sigma
         }
+        levels = [level for each in numbers for level in each.loss_by_sigma]
+        self.one_level_each = any(level.standard_error is None for level in levels)
         self.levels = sorted({sigma for each in self.losses.values() for sigma in each}, key=float, reverse=True)
 
     def rejected(self) -> list[tuple[float, str]]:
@@ -268,7 +282,7 @@ def page(results: Results) -> str:
 
 
 _jinja = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-_jinja.filters |= {"number": number, "table": table}
+_jinja.filters |= {"number": number, "with_error": with_error, "table": table}
 _jinja.globals |= {"completions": COMPLETIONS, "paper_table_1": TABLE_1}
 _jinja.globals |= {each.__name__: each for each in (duration, panels, training_commands, share_error)}
 _TEMPLATE = _jinja.from_string(Path(__file__).with_name("results.template.md").read_text(encoding="utf-8"))

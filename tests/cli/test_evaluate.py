@@ -19,6 +19,8 @@ from small_evaluation import small as small
 from cli.calls import failure
 from scorefield import data, load, samplers
 from scorefield.cli import main
+from scorefield.cli.evaluate import sample_cache
+from scorefield.cli.options import Sampling
 from scorefield.evaluation import inception
 from scorefield.evaluation.features import measure
 from scorefield.evaluation.sources import load_training_images
@@ -70,6 +72,23 @@ def test_evaluate_a_model(trained: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert training.digest[:12] in said.out
     assert "8 × 8" in said.err
     assert "three equal channels" in said.err
+
+
+def test_samples_that_were_not_denoised_are_called_so(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options, said in (([], "n = 4, not denoised"), (["--denoise"], "n = 4, denoised")):
+        main(["evaluate", str(trained), "-n", "4", *options, "--json", str(tmp_path / "e.json")])
+        assert read_json(tmp_path / "e.json")["denoised"] is bool(options)
+        assert said in capsys.readouterr().out
+
+
+def test_the_sample_cache_of_a_command_has_its_seed_and_precision(trained: Path) -> None:
+    """Here the precision of a GPU is asked for in vain: a CPU computes in float32."""
+    model = load(trained)
+    made = sample_cache(model, Sampling(n=4, seed=5, precision="float32"))
+    assert (made.seed, made.precision, made.sampler) == (5, "float32", model.sampler)
+    assert made.folder != sample_cache(model, Sampling(n=4, seed=6)).folder
 
 
 def test_other_data_are_compared_with_whole_and_changed_data_are_noticed(
@@ -216,6 +235,8 @@ def test_select_takes_the_checkpoint_with_the_smallest_fid(
     assert {row["weights"] for row in chosen["table"]} == {"ema"}
     best = min(chosen["table"], key=lambda row: row["fid"])
     assert chosen["best"] == best
+    assert chosen["denoised"] is False
+    assert "n = 40, not denoised" in said
     assert load(run / "best").step == best["step"]
     assert load(run).step == 6
     main(["evaluate", str(run / "best"), "-n", "40", "--json", str(tmp_path / "e.json")])
@@ -230,3 +251,32 @@ def test_select_takes_the_checkpoint_with_the_smallest_fid(
     assert {row["weights"] for row in again["table"]} == {"raw"}
     assert again["best"]["fid"] != best["fid"]
     assert failure(capsys, "select", tmp_path)[0] == 2
+
+
+def test_select_leaves_damaged_checkpoints_out(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    first, middle, newest = checkpoint.model_files(run)
+    for file in (middle, newest):
+        file.write_bytes(file.read_bytes()[:-5])
+    main(["select", str(run), "-n", "4"])
+    said = capsys.readouterr().err
+    assert [row["step"] for row in read_json(run / "select.json")["table"]] == [2]
+    for file in (middle, newest):
+        (line,) = [line for line in said.splitlines() if str(file) in line]
+        assert line.startswith("note: ")
+        assert line.endswith("; it is left out")
+    first.write_bytes(b"")
+    code, said = failure(capsys, "select", run, "-n", "4")
+    assert code == 2
+    assert said == f"scorefield: all checkpoints of {run} are damaged (train it again, or copy them again)\n"
+
+
+def test_select_needs_matplotlib_before_it_samples(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, said = failure(capsys, "select", trained, "-n", "4")
+    assert (code, said) == (1, "scorefield: figures need matplotlib (pip install matplotlib)\n")

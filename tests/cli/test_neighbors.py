@@ -10,7 +10,11 @@ from PIL import Image
 from small_evaluation import dots, read_json
 from small_evaluation import small as small
 
+from cli.calls import failure
 from scorefield.cli import main
+from scorefield.evaluation import inception
+from scorefield.evaluation.neighbors import CHANCE, COPY, NEIGHBORS
+from scorefield.evaluation.sample_cache import SampleCache
 
 
 @pytest.mark.parametrize("space", ["pixel", "inception"])
@@ -84,3 +88,31 @@ def test_neighbors_of_another_size_in_inception_space(tmp_path: Path) -> None:
     with Image.open(tmp_path / "n.png") as picture:  # a sample, the line, ten neighbours of its size
         zoom = picture.height // (5 * 11 + 2)
         assert picture.size == ((15 + 2 + 10 * 13 + 2) * zoom, (5 * 11 + 2) * zoom)
+
+
+def test_the_fid_network_is_missing_before_samples_are_drawn(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(**_: object) -> None:
+        raise FileNotFoundError("the FID network is not on this machine")
+
+    monkeypatch.setattr(inception, "load_inception", missing)
+    monkeypatch.setattr(SampleCache, "draw", None)
+    code, said = failure(capsys, "neighbors", run, "-n", "3", "--space", "inception", "--out", tmp_path / "n.png")
+    assert (code, said.splitlines()[-1]) == (2, "scorefield: the FID network is not on this machine")
+
+
+def test_a_copy_is_defined_where_copies_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = dots(30, 6)
+    np.save(tmp_path / "training.npy", training)
+    np.save(tmp_path / "samples.npy", training[[7]])
+    call = ["--data", str(tmp_path / "training.npy"), "--out", str(tmp_path / "n.png")]
+    main(["neighbors", str(tmp_path / "samples.npy"), *call])
+    said = capsys.readouterr().out
+    assert "copies: 1 of 1 sample, 0 of 30 training images among the others\n" in said
+    assert "below a third of its distance to the farthest of the 30 nearest, or of the smallest such distance" in said
+    with pytest.raises(SystemExit):
+        main(["neighbors", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "A sample is called a copy if its distance to the nearest training image is below a third of" in said
+    assert (COPY, NEIGHBORS, CHANCE) == (1 / 3, 50, 0.05)  # what the help says

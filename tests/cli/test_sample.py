@@ -17,12 +17,14 @@ import pytest
 from PIL import Image
 
 from cli.calls import failure
-from scorefield import load
+from scorefield import load, web
 from scorefield.cli import main
+from scorefield.cli.options import Sampling
 from scorefield.data.masks import make_mask
 from scorefield.data.pictures import Fit
 from scorefield.models.model import Model
-from scorefield.samplers import AnnealedLangevin, State
+from scorefield.samplers import PACES, AnnealedLangevin, State
+from scorefield.web.models import Models
 
 RELEASED = Path(__file__).parents[1] / "released"
 
@@ -85,6 +87,37 @@ def test_a_folder_a_gif_and_the_options(run: Path, tmp_path: Path) -> None:
         main(["sample", str(run), "-n", "2", *option, "--out", str(tmp_path / "b.npy")])
         main(["sample", str(run), "-n", "2", "--out", str(tmp_path / "c.npy")])
         assert not np.array_equal(np.load(tmp_path / "b.npy"), np.load(tmp_path / "c.npy")), option
+
+
+def test_quick_is_a_quarter_of_the_steps_each_four_times_as_long(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model's own: 2 steps of 1e-5, of which a quarter is one step, of 2e-5."""
+    for name, options in {"quick": ["--quick"], "same": ["--steps", "1", "--step-size", "2e-5"]}.items():
+        main(["sample", str(run), "-n", "2", *options, "--out", str(tmp_path / f"{name}.npy")])
+    assert np.array_equal(np.load(tmp_path / "quick.npy"), np.load(tmp_path / "same.npy"))
+    model = load(run)
+    usual = replace(model, sampler=AnnealedLangevin(model.sigmas, step_size=2e-5, steps=100))
+    chosen = Sampling(n=1, quick=True).sampler_for(usual)
+    assert (chosen.steps, chosen.step_size) == (25, 8e-5)
+    for option in ("--steps", "--step-size"):
+        code, said = failure(capsys, "sample", run, "--quick", option, "1")
+        assert code == 2
+        assert f"got {option} as well" in said
+    code, said = failure(capsys, "evaluate", tmp_path / "quick.npy", "--data", tmp_path / "quick.npy", "--quick")
+    assert (code, "--quick applies only to models" in said) == (2, True)
+
+
+def test_the_page_and_the_command_line_have_the_same_paces() -> None:
+    page = (Path(web.__file__).parent / "page" / "index.html").read_text(encoding="utf-8")
+    shown = {name.lower(): int(k) for k, name in re.findall(r'name="pace" value="(\d+)"><span>(\w+)<', page)}
+    assert shown == PACES
+    described = Models().cards()["mnist-small"].described()
+    assert described["paces"] == {
+        "1": {"steps": 100, "step_size": 2e-5},
+        "4": {"steps": 25, "step_size": 8e-5},
+        "10": {"steps": 10, "step_size": 2e-4},
+    }
 
 
 @pytest.mark.parametrize("mask", ["left", "right", "top", "bottom", "center", "random", "file"])
@@ -168,12 +201,14 @@ def test_the_middle_of_an_image_on_demand(run: Path, tmp_path: Path, capsys: pyt
         main(["inpaint", str(run), "--image", str(tmp_path / f"{name}.png"), "-n", "1", "--out", str(out), *options])
         made[name] = np.load(out)
     assert np.array_equal(made["large"], made["middle"])
-    assert "note" not in capsys.readouterr().err
+    used = "is cropped to the middle 35 × 50 and shrunk to 33 × 47, from {} pixels (height × width)"
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+    assert [line.partition(".png ")[2] for line in notes] == [used.format("70 × 60"), used.format("50 × 50")]
     Image.new("L", (9, 9)).save(tmp_path / "black.png")
     main(["inpaint", str(run), "--image", str(tmp_path / "large.png"), "--mask", str(tmp_path / "black.png"),
           "--crop", "20", "-n", "1", "--out", str(tmp_path / "out.png")])  # fmt: skip
     said = capsys.readouterr().err
-    assert re.search("20 × 20.*33 × 47", said)
+    assert "cropped to the middle 14 × 20 and enlarged to 33 × 47, from 70 × 60 pixels" in said
     assert "hides the whole image" in said
 
 

@@ -192,7 +192,8 @@ def test_digits_of_a_model(store: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("call", "words"), [([], "got 28 × 28 × 3"), (["--out", "d.gif"], "--out FILE.png"), (["-n", "0"], "-n must be")]
+    ("call", "words"),
+    [([], "got 28 × 28 × 3"), (["--out", "d.gif"], "--out must be a file, FILE.png; got"), (["-n", "0"], "-n must be")],
 )
 def test_wrong_calls(call: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "a.npy", np.zeros((3, 28, 28, 3), np.uint8))

@@ -141,6 +141,7 @@ def test_statistics_files(form: str, small: Small, tmp_path: Path) -> None:
     np.savez(tmp_path / "stats.npz", **{"mu": found.statistics.mean.numpy(), form: second})  # type: ignore[arg-type]
     assert is_statistics_file(str(tmp_path / "stats.npz"))
     reference = read_statistics(str(tmp_path / "stats.npz"))
+    assert torch.equal(reference.moments.covariance, found.statistics.covariance)
     metrics = compare(found, reference)
     assert metrics.fid == pytest.approx(0, abs=1e-9)
     assert metrics.kid is None

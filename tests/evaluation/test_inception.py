@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import urllib.request
 from pathlib import Path
 
+import inception_reference
+import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from scorefield.evaluation.inception import (
     ARCHIVE,
-    EPSILON,
     PORT,
     Inception,
     in_full_batches,
@@ -47,59 +49,77 @@ def test_the_resize_in_both_directions_by_hand() -> None:
     torch.testing.assert_close(resize(square, 3, 3)[0, 0], torch.tensor([row, middle, below]))
 
 
-def weights() -> list[tuple[str, list[Tensor]]]:
-    """Random weight, shift, mean and variance for every convolution."""
-    generator = torch.Generator().manual_seed(0)
-    made = []
-    for k, conv in enumerate(m for m in Inception().modules() if isinstance(m, nn.Conv2d)):
-        shape, n = conv.weight.shape, len(conv.weight)
-        weight = torch.randn(shape, generator=generator) * (2 / shape[1:].numel()) ** 0.5
-        shift, mean = (0.1 * torch.randn(2, n, generator=generator)).unbind()
-        made.append((f"layer_{k}", [weight, shift, mean, 0.5 + torch.rand(n, generator=generator)]))
-    return made
+@pytest.fixture(scope="module")
+def tensors() -> inception_reference.Tensors:
+    """Weights with the names and the order of the published file."""
+    return inception_reference.weights()
 
 
-def as_archive() -> dict[str, Tensor]:
-    kinds = ("weight", "beta", "mean", "var")
-    return {f"net.layers.{name}.{k}": t for name, ts in weights() for k, t in zip(kinds, ts, strict=True)}
+@pytest.fixture(scope="module")
+def network(tensors: inception_reference.Tensors) -> Inception:
+    made = Inception()
+    load_weights(made, tensors, "port")
+    return made.eval().requires_grad_(False)
 
 
-def as_port(scale: float = 1.0) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for name, (weight, shift, mean, var) in weights():
-        tensors[f"{name}.conv.weight"] = weight
-        tensors[f"{name}.bn.weight"] = torch.full_like(shift, scale)
-        tensors[f"{name}.bn.bias"], tensors[f"{name}.bn.running_mean"] = shift, mean
-        tensors[f"{name}.bn.running_var"] = var
-        tensors[f"{name}.bn.num_batches_tracked"] = torch.tensor(0)
-    tensors["fc.weight"], tensors["fc.bias"] = torch.randn(1008, 2048), torch.randn(1008)
-    return tensors
+# ---------------------------------------------------------------- against an independent program
 
 
-def test_both_forms_of_the_weights_make_one_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_layer_and_block_is_that_of_an_independent_program(network: Inception) -> None:
+    """tests/inception_reference.py computed the numbers in float64 from the published architecture."""
+    golden = np.load(inception_reference.GOLDEN)
+    x, found = inception_reference.image(), []
+    for layer in network.layers:
+        x = layer(x)
+        found.append(inception_reference.summary(x))
+    np.testing.assert_allclose(np.stack(found), golden["stages"], rtol=1e-5)
+    features = x.mean((2, 3))[0, :: inception_reference.SHOWN]
+    np.testing.assert_allclose(features.numpy(), golden["features"], rtol=1e-4, atol=1e-4)
+
+
+def test_features_of_bytes_are_those_of_an_independent_program(network: Inception) -> None:
+    """With the resize and the centring."""
+    features = network(torch.tensor(inception_reference.pixels()))
+    assert features.shape == (1, 2048)
+    golden = np.load(inception_reference.GOLDEN)["features_of_pixels"]
+    np.testing.assert_allclose(features[0, :: inception_reference.SHOWN].numpy(), golden, rtol=1e-4, atol=1e-4)
+
+
+def test_the_golden_numbers_are_of_the_weights_that_are_made_here(tensors: inception_reference.Tensors) -> None:
+    """The independent program run again, as far as its first layers."""
+    x = inception_reference.image().double()
+    weight, var = tensors["Conv2d_1a_3x3.conv.weight"].double(), tensors["Conv2d_1a_3x3.bn.running_var"].double()
+    names = ("running_mean", "weight", "bias")
+    mean, scale, shift = (tensors[f"Conv2d_1a_3x3.bn.{name}"].double()[:, None, None] for name in names)
+    y = (F.conv2d(x, weight, stride=2) - mean) / (var[:, None, None] + 0.001).sqrt() * scale + shift
+    golden = np.load(inception_reference.GOLDEN)["stages"]
+    np.testing.assert_allclose(inception_reference.summary(y.relu()), golden[0], rtol=1e-6)
+
+
+# ---------------------------------------------------------------- its file
+
+
+def test_both_forms_of_the_weights_make_one_network(
+    tensors: inception_reference.Tensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive has no scales: they are 1."""
+    port = {name: torch.ones_like(each) if name.endswith("bn.weight") else each for name, each in tensors.items()}
+    port |= {"fc.weight": torch.randn(1008, 2048), "fc.bias": torch.randn(1008)}
+    kinds = {"conv.weight": "weight", "bn.bias": "beta", "bn.running_mean": "mean", "bn.running_var": "var"}
+    archive = {
+        f"net.layers.{base}.{kind}": tensors[f"{base}.{name}"]
+        for base in inception_reference.layers()
+        for name, kind in kinds.items()
+    }
     monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path))
     (tmp_path / "inception").mkdir()
-    torch.save(as_port(), tmp_path / "inception" / PORT)
-    port = load_inception()
-    archive = Inception()
-    load_weights(archive, as_archive(), "archive")
-    pixels = torch.randint(0, 256, (1, 20, 24, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    features = port(pixels)
-    assert features.shape == (1, 2048)
-    torch.testing.assert_close(features, archive(pixels), rtol=1e-4, atol=1e-5)
-    assert (port.classes is None, archive.classes) == (False, None)
-    assert port.logits(features).shape == (1, 1008)
-    assert len(port.digest) == 12
-
-
-def test_normalisation_is_folded_into_the_convolution() -> None:
-    network, tensors = Inception(), as_port(scale=1.7)
-    load_weights(network, tensors, "port")
-    weight, shift, mean, var = weights()[0][1]
-    x = torch.rand(2, 3, 9, 9)
-    expected = F.batch_norm(F.conv2d(x, weight, stride=2), mean, var, torch.full_like(shift, 1.7), shift, eps=EPSILON)
-    first = network.layers[0]
-    torch.testing.assert_close(first(x), expected.relu(), rtol=1e-4, atol=1e-5)
+    torch.save(port, tmp_path / "inception" / PORT)
+    one, other = load_inception(), Inception()
+    load_weights(other, archive, "archive")
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    assert (one.classes is None, other.classes) == (False, None)
+    assert torch.equal(one.logits(torch.eye(2048)), port["fc.weight"].T)
+    assert one.digest == hashlib.sha256((tmp_path / "inception" / PORT).read_bytes()).hexdigest()[:12]
 
 
 def test_the_number_of_weights() -> None:
@@ -123,7 +143,8 @@ def test_batches_of_one_size(n: int) -> None:
 
 def test_grey_images_are_three_equal_channels() -> None:
     network = Inception()
-    load_weights(network, as_archive(), "archive")
+    network.layers = nn.Sequential(nn.Flatten(2), nn.Unflatten(2, (1, -1)))
+    network.layers.append(nn.Conv2d(3, 8, 1).requires_grad_(False))
     grey = torch.randint(0, 256, (1, 28, 28, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(network(grey), network(grey.expand(1, 28, 28, 3)))
 
@@ -158,15 +179,6 @@ def test_pixels_are_centred_at_128() -> None:
     pixels = torch.tensor([[0, 128], [255, 64]], dtype=torch.uint8)[:, :, None, None].expand(2, 2, 7, 3)[:1]
     corner = resize((pixels.permute(0, 3, 1, 2).float() - 128) / 128, 299, 299)
     torch.testing.assert_close(network(pixels), corner.mean((2, 3)))
-
-
-def test_means_leave_out_the_padding_and_the_last_pooling_is_a_maximum() -> None:
-    pools = [m for m in Inception().modules() if isinstance(m, (nn.AvgPool2d, nn.MaxPool2d))]
-    assert isinstance(pools[-1], nn.MaxPool2d)
-    means = [pool for pool in pools if isinstance(pool, nn.AvgPool2d)]
-    assert len(means) == 8
-    for mean in means:
-        torch.testing.assert_close(mean(torch.ones(1, 1, 4, 4)), torch.ones(1, 1, 4, 4))
 
 
 def test_logits_are_those_of_the_class_layer_without_biases() -> None:

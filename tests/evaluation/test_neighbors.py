@@ -56,6 +56,26 @@ def test_a_single_blatant_copy_is_alarming_and_a_doubtful_one_among_many_is_not(
     assert measure_memorisation(neighbors_of(samples, training), neighbors_of(held_out, training)).alarm
 
 
+def test_many_doubtful_copies_are_alarming_where_held_out_images_have_none() -> None:
+    """Eight among 300, none among 300 others: p = (300 ... 293)/(600 ... 593) = 0.0037. None of them is blatant."""
+    training, held_out, samples = points(2000, 30), points(300, 30, 1), points(300, 30, 2)
+    samples[:8] = training[:8] + 1.6 / math.sqrt(30)
+    usual = neighbors_of(held_out, training)
+    found = measure_memorisation(neighbors_of(samples, training), usual)
+    assert (len(found.copies), found.held_out_copies, found.alarm) == (8, 0, True)
+    assert found.chance == pytest.approx(math.prod((300 - k) / (600 - k) for k in range(8)))
+    assert usual.distances[:, 0].min() / 3 < 1.6
+
+
+def test_quantiles_are_the_nearest_of_the_values() -> None:
+    """Of four values: 0.25 · 3 = 0.75 is nearest to number 1, 0.75 · 3 = 2.25 to number 2."""
+    distances = torch.tensor([[4.0], [1.0], [3.0], [2.0]])
+    given = Neighbors(distances, torch.zeros(4, 1, dtype=torch.int64))
+    found = measure_memorisation(given, given)
+    quantiles = {q: value * found.held_out_distance for q, value in found.ratio.items()}
+    assert quantiles == {"0": 1, "0.01": 1, "0.05": 1, "0.25": 2, "0.5": 3, "0.75": 3, "0.95": 4, "1": 4}
+
+
 def test_copies_of_an_image_that_is_there_many_times_are_found() -> None:
     training, held_out, samples = points(2000, 30), points(300, 30, 1), points(20, 30, 2)
     training[100:160] = training[100]

@@ -91,6 +91,28 @@ def test_the_key_is_made_from_all_that_decides_what_samples_look_like(
     assert len({usual, *others}) == 9
 
 
+def test_samples_are_drawn_in_the_precision_and_with_the_seed_of_the_key(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those without the last denoising step, which come from the same run. Here auto is float16, as on a GPU."""
+    seen: list[tuple[int, str]] = []
+    states = Model.states
+
+    def watched(*arguments: Any, **options: Any) -> Iterator[State]:  # noqa: ANN401
+        seen.append((options["seed"], options["precision"]))
+        return states(*arguments, **options)
+
+    monkeypatch.setattr(Model, "states", watched)
+    monkeypatch.setattr(sample_cache, "sampling_precision", lambda network, name: {"auto": "float16"}.get(name, name))
+    cache = SampleCache(model, replace(SAMPLER, denoise=True), seed=7, precision="float32")
+    plain = cache.with_denoising(False)
+    assert plain.folder == SampleCache(model, SAMPLER, seed=7, precision="float32").folder
+    assert plain.folder != SampleCache(model, SAMPLER, seed=7).folder
+    cache.draw(3, ALONE, batch_size=3)
+    assert seen == [(7, "float32")]
+    assert plain.missing(3) == []
+
+
 def test_a_sampler_without_a_name_and_a_model_without_a_file_have_no_cache(model: Model) -> None:
     with pytest.raises(ValueError, match="register"):
         SampleCache(model, Steps())
@@ -120,6 +142,9 @@ def test_samples_are_drawn_once_and_go_on_where_they_stopped(
     assert np.array_equal(samples[0:14], expected)
     assert np.array_equal(samples[4:8], expected[4:8])
     assert np.array_equal(cache.draw(4, ALONE, batch_size=9)[0:4], expected[:4])
+    part = cache.read(range(3, 5))  # of a file of three
+    assert part is not None
+    assert np.array_equal(part, expected[3:5])
     shorter = cache.draw(13, ALONE, batch_size=9)  # has a last file of its own, beside the longer one
     assert np.array_equal(shorter[0:13], expected[:13])
     assert np.array_equal(samples[0:14], expected)

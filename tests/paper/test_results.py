@@ -119,6 +119,19 @@ def test_every_number_is_in_its_cell(tmp_path: Path, mnist: dict[str, Report]) -
         assert fact in text
 
 
+def test_losses_have_their_standard_errors_or_a_note_that_they_have_none(tmp_path: Path) -> None:
+    """Older reports have none: every image was at one level only."""
+    old, note = report_on("mnist"), "every image was measured at one"
+    numbers = numbers_of(old)
+    levels = tuple(replace(each, standard_error=0.125) for each in numbers.loss_by_sigma)
+    new = replace(old, numbers=replace(numbers, loss_by_sigma=levels, loss_standard_error=0.25))
+    with_errors = page_of(tmp_path / "new", mnist=new)
+    assert row(with_errors, "0.01")[1] == f"{levels[-1].loss:.2f} ± 0.12"
+    assert f"{numbers.loss:.2f} ± 0.25 (n = 1,000)" in with_errors
+    assert note not in with_errors
+    assert note in page_of(tmp_path / "old", mnist=old)
+
+
 def test_cifar10_stands_in_table_1_and_null_is_a_dash(tmp_path: Path) -> None:
     report = report_on("cifar10", seed=4)
     numbers = numbers_of(report)
@@ -495,7 +508,7 @@ def test_wrong_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
     refused(2, "nowhere", str(tmp_path / "nowhere"))
     refused(2, "no reports in", str(tmp_path / "empty"))
-    refused(2, "--out FILE.md", results, "--out", str(tmp_path / "page.html"))
+    refused(2, "--out must be a file, FILE.md", results, "--out", str(tmp_path / "page.html"))
     refused(1, "file", results, "--out", str(tmp_path / "file" / "page.md"))
     refused(2, "was not made by scorefield results", results, "--out", str(tmp_path / "notes.md"))
     assert (tmp_path / "notes.md").read_text() == "# my own notes"

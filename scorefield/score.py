@@ -25,6 +25,10 @@ Energy = Callable[[Tensor, Tensor], Tensor]
 """(x, sigma) -> E(x, σ) = −log q_σ(x) + constant, of shape (B,)."""
 
 
+LogDensity = Callable[[Tensor, Tensor], Tensor]
+"""(x, sigma) -> log q_σ(x) + constant, of shape (B,)."""
+
+
 def as_sigma(sigma: Tensor | float, x: Tensor) -> Tensor:
     """σ as a tensor () or (B,) on x's device; keeps the precision of a σ that is a tensor already."""
     if isinstance(sigma, Tensor) and not sigma.is_floating_point():
@@ -129,4 +133,10 @@ def from_energy(energy: Energy) -> Score:
             x = x if x.requires_grad else x.detach().clone().requires_grad_()
             return -torch.autograd.grad(total(x), x, create_graph=training)[0]
 
+    score.log_density = lambda x, sigma: -energy(x, sigma)  # type: ignore[attr-defined]
     return score
+
+
+def log_density_of(score: Score) -> LogDensity | None:
+    """log q_σ(x) + constant, where a score can tell it: one of `from_energy`, or a method beside a `log_prob`."""
+    return getattr(score, "log_density", None) or getattr(getattr(score, "__self__", None), "log_prob", None)

@@ -10,6 +10,8 @@ from hypothesis import settings
 # Tensors here are small: a second thread gains nothing, and on a busy machine threads wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported: its kernels run on the CPU then, on NumPy
 
 settings.register_profile("scorefield", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("scorefield")

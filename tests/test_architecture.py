@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "scorefield"
 LAYERS = [
-    {"version", "spacing", "files", "progress", "score"},
+    {"version", "spacing", "files", "memory", "progress", "score"},
     {"noise", "derivatives", "distributed", "metrics"},
     {"objectives", "distributions", "samplers", "constraints", "networks", "images"},
     {"acceleration", "data"},

@@ -15,15 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from scorefield import acceleration
+from scorefield.acceleration.threads import pytorch_threads
 from scorefield.constraints import known_pixels
+from scorefield.files import parse_json
 from scorefield.images import to_bytes
 from scorefield.models.build import NETWORKS, build_network, build_sampler
-from scorefield.models.checkpoint import BrokenCheckpointError, model_files, newest_whole, read, write
+from scorefield.models.checkpoint import FIX, BrokenCheckpointError, model_files, newest_whole, read, write
 from scorefield.models.pretrained import PREFIX, find, pretrained_models
 from scorefield.models.recipes import Recipe
 from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.progress import Track, silent
-from scorefield.samplers import Constraint, Sampler, State, from_dict, last, to_dict, unconstrained
+from scorefield.samplers import Constraint, NoiseLevels, Sampler, State, from_dict, last, to_dict, unconstrained
 from scorefield.score import ConditionalScore, as_sigma
 from scorefield.version import __version__
 
@@ -36,6 +38,8 @@ Known = tuple[Tensor, Tensor]
 KIND = "scorefield model"
 BATCH = {"cpu": 64, "cuda": 256}
 """Samples drawn at once unless the caller says otherwise."""
+PRECISIONS = ("auto", "float16", "float32")
+"""What a network's score may be computed in. float16 is the same as auto: float32 where there are no fused kernels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +69,7 @@ class Model:
     """What else the file says: the data's name and digest, the machine, the version that wrote it."""
     digest: str = field(default="", repr=False)
     """SHA-256 of the file's content."""
-    _fast: dict[tuple[int, str], ConditionalScore] = field(default_factory=dict, repr=False, init=False)
+    _fast: dict[tuple[int, int, str], ConditionalScore] = field(default_factory=dict, repr=False, init=False)
 
     @property
     def device(self) -> torch.device:
@@ -76,12 +80,19 @@ class Model:
     def sigmas(self) -> tuple[float, ...]:
         """The noise levels that the network accepts, or those of its default sampler; the largest first."""
         accepted = getattr(self.network, "accepted_sigmas", None)
-        return tuple(getattr(self.sampler, "sigmas", ()) if accepted is None else accepted.tolist())
+        return tuple(getattr(self.sampler, "sigmas", ()) if accepted is None else accepted.cpu().tolist())
 
     @property
     def sigma_range(self) -> tuple[float, float]:
         """The smallest and the largest noise level that the network accepts."""
         return getattr(self.network, "sigma_range", None) or (self.sigmas[-1], self.sigmas[0])
+
+    @property
+    def accepted(self) -> NoiseLevels:
+        """The noise levels that the network accepts: a list, or a range."""
+        low, high = self.sigma_range
+        listed = getattr(self.network, "accepted_sigmas", None)
+        return NoiseLevels(low, high, () if listed is None else tuple(listed.cpu().tolist()))
 
     @property
     def parameters(self) -> int:
@@ -106,13 +117,17 @@ class Model:
         label: Label = None,
         sampler: Sampler | None = None,
         batch_size: int | None = None,
+        precision: str = "auto",
     ) -> Tensor:
         """n samples, (n, C, H, W), floats in [0, 1], on the model's device.
 
-        Sample k depends on (seed, k) alone, not on n or the batch size. `label` chooses the class of a model that has
-        classes; without it each sample has a random class.
+        Sample k depends on (seed, k) alone, not on n or the batch size, up to rounding: libraries may sum in another
+        order for another batch size. In float32 on a CPU such scores differ by a millionth, and images hardly by a grey
+        level in any pixel; in float16 on a GPU by a thousandth, and one pixel in ten by a grey level, few by far more.
+        `label` chooses the class of a model that has classes; without it each sample has a random class. `precision`:
+        "auto" is float16 on GPUs with fused kernels, and "float32" elsewhere.
         """
-        return self._sample(n, batch_size, label, seed=seed, sampler=sampler)
+        return self._sample(n, batch_size, label, seed=seed, sampler=sampler, precision=precision)
 
     def inpaint(
         self,
@@ -124,8 +139,12 @@ class Model:
         label: Label = None,
         sampler: Sampler | None = None,
         batch_size: int | None = None,
+        precision: str = "auto",
     ) -> Tensor:
-        """n completions of an image (C, H, W) in [0, 1] that is known where the mask (H, W) is 1, (n, C, H, W)."""
+        """n completions of an image (C, H, W) in [0, 1] that is known where the mask (H, W) is 1, (n, C, H, W).
+
+        The other arguments are those of `sample`.
+        """
         image, mask = torch.as_tensor(image), torch.as_tensor(mask)
         if image.shape != self.shape:
             raise ValueError(f"image must have the model's shape {self.shape}; got {tuple(image.shape)}")
@@ -134,7 +153,7 @@ class Model:
         if image.nan_to_num().abs().max() > 2:  # noise may take an image a little beyond [0, 1]
             raise ValueError(f"image must be in [0, 1]; it has {image.nan_to_num().abs().max():g} (image / 255)")
         known = image.to(self.device), mask.to(self.device)
-        return self._sample(n, batch_size, label, seed=seed, sampler=sampler, known=known)
+        return self._sample(n, batch_size, label, seed=seed, sampler=sampler, known=known, precision=precision)
 
     def _sample(self, n: int, batch_size: int | None, label: Label, **settings: Any) -> Tensor:  # noqa: ANN401
         if n < 1 or (batch_size is not None and batch_size < 1):
@@ -155,23 +174,25 @@ class Model:
     ) -> Iterator[State]:
         """The states of the sampler for the samples with these numbers, as one batch, from step 0 to the end.
 
-        Sample number k depends on (seed, k) alone. `known` is an image to complete. `size` is the largest batch that
-        will be asked for, for which a fast path may be prepared.
+        Sample number k depends on (seed, k) alone, up to rounding (see `sample`). `known` is an image to complete.
+        `size` is the largest batch that will be asked for, for which a fast path may be prepared.
         """
-        sampler = self._sampler(sampler)
-        seeds = sample_seeds(seed, numbers)
-        noise = SampleNoise(seeds, device=self.device)
-        score = self.fast_score(size or len(seeds), precision)
-        classes = self._classes(label, len(seeds))
-        if self.labels:
-            labels = noise.choice(len(self.labels)) if classes is None else torch.tensor(classes, device=self.device)
-            score = partial(score, label=labels)
-        x = sampler.start(noise, self.shape)
-        constraint: Constraint = unconstrained
-        if known is not None:
-            image, mask = known
-            constraint = known_pixels(image.to(x).expand_as(x), mask.to(x.device), randn_like=noise.randn_like)
-        return sampler(score, x, constraint=constraint, randn_like=noise.randn_like)
+        sampler, seeds = self._sampler(sampler), sample_seeds(seed, numbers)
+        score, classes = self.fast_score(size or len(seeds), precision), self._classes(label, len(seeds))
+
+        def run() -> Iterator[State]:
+            noise, bound = SampleNoise(seeds, device=self.device), score
+            if self.labels:
+                drawn = noise.choice(len(self.labels)) if classes is None else torch.tensor(classes, device=self.device)
+                bound = partial(score, label=drawn)
+            x = sampler.start(noise, self.shape)
+            constraint: Constraint = unconstrained
+            if known is not None:
+                image, mask = known
+                constraint = known_pixels(image.to(x).expand_as(x), mask.to(x.device), randn_like=noise.randn_like)
+            return sampler(bound, x, constraint=constraint, randn_like=noise.randn_like)
+
+        return acceleration.run_sampler(run, score)
 
     def draw(
         self,
@@ -207,7 +228,8 @@ class Model:
 
         for batch, state in track(updates(), what, sampler.updates * -(-len(numbers) // batch_size)):
             if state.step in keep:
-                images.append(to_bytes(state.x))
+                with pytorch_threads(1):
+                    images.append(to_bytes(state.x))
             if state.step == sampler.updates:
                 yield batch, np.stack(images, axis=1)
                 images = []
@@ -228,7 +250,10 @@ class Model:
 
         The last one made is kept: on a GPU, a recording takes seconds.
         """
-        key = (0 if self.device.type == "cpu" else size, precision)
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
+        prepared = size if acceleration.has_fused_kernels(self.network) else 0
+        key = (prepared, torch.get_num_threads(), precision)
         if key not in self._fast:
             self._fast.clear()
             self._fast[key] = acceleration.for_sampling(self.network, self.shape, size=size, precision=precision)
@@ -240,7 +265,8 @@ class Model:
             raise ValueError(
                 f"sampler must be an object with settings, such as sf.AnnealedLangevin(model.sigmas); got {sampler!r}"
             )
-        return sampler or self.sampler
+        sampler = sampler or self.sampler
+        return sampler.scheduled(self.accepted) if hasattr(sampler, "scheduled") else sampler
 
     def _classes(self, label: Label, n: int) -> list[int] | None:
         """The class of each of n samples; None for random classes, or for a model without classes."""
@@ -314,16 +340,26 @@ def parse_header(metadata: Mapping[str, str], path: Path) -> Header:
         raise ValueError(
             f"{path} is not a scorefield model (scorefield import turns a checkpoint of the paper's code into one)"
         )
-    recipe = recipe_from_json(metadata["recipe"])
     known = {"format", "kind", "recipe", "sampler", "sigmas", "shape", "labels", "step", "weights", "sha256"}
-    return Header(
-        recipe,
-        from_dict(json.loads(metadata["sampler"])) if "sampler" in metadata else build_sampler(recipe),
-        tuple(json.loads(metadata["shape"])),
-        tuple(json.loads(metadata.get("labels", "[]"))),
-        int(metadata["step"]),
-        {name: value for name, value in metadata.items() if name not in known},
-    )
+    try:
+        recipe = recipe_from_json(metadata["recipe"])
+        header = Header(
+            recipe,
+            from_dict(parse_json(metadata["sampler"])) if "sampler" in metadata else build_sampler(recipe),
+            tuple(parse_json(metadata["shape"])),
+            tuple(parse_json(metadata.get("labels", "[]"))),
+            int(metadata["step"]),
+            {name: value for name, value in metadata.items() if name not in known},
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except (KeyError, TypeError) as error:
+        raise BrokenCheckpointError(f"{path} is damaged: its metadata cannot be read: {error!r} ({FIX})") from error
+    if len(header.shape) != 3 or not all(type(n) is int and n > 0 for n in header.shape):
+        raise BrokenCheckpointError(f"{path} is damaged: its images have the shape {metadata['shape'][:80]} ({FIX})")
+    if not all(isinstance(label, str) for label in header.labels):
+        raise BrokenCheckpointError(f"{path} is damaged: its labels are no names ({FIX})")
+    return header
 
 
 def load(
@@ -340,18 +376,21 @@ def load(
     """
     path, tensors, metadata = read_model(path)
     header = parse_header(metadata, path)
-    held = held_weights(tensors)
+    held = held_weights(tensors, path)
     chosen = weights or held[-1]
     if chosen not in held:
-        raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={chosen}")
+        fix = f"choose {held[-1]}, or leave it out"
+        raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={chosen} ({fix})")
+    prefix = f"{chosen}/"
+    state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     check_is_network(network)
     own = network is not None
+    if not own and header.recipe.network in NETWORKS:
+        _check_claims(header, state, path)
     try:
         network = build_network(header.recipe, channels=header.shape[0]) if network is None else network
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    prefix = f"{chosen}/"
-    state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     state = {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
     try:
         network.load_state_dict(state)
@@ -369,6 +408,19 @@ def load(
         held=held,
         digest=metadata["sha256"],
     )
+
+
+def _check_claims(header: Header, state: Mapping[str, Tensor], path: Path) -> None:
+    """Raise an error if the recipe's sizes are beyond all of the file's: no memory is taken for a network that cannot
+    be in it."""
+    claimed = {"width": header.recipe.width, "levels": header.recipe.levels, "channels": header.shape[0]}
+    largest = max((n for value in state.values() for n in value.shape), default=0)
+    for name, n in claimed.items():
+        if n > largest:
+            raise BrokenCheckpointError(
+                f"{path} is damaged: its recipe has {name} {n}, but no side of its tensors is longer than {largest} "
+                f"({FIX})"
+            )
 
 
 def check_is_network(network: object) -> None:
@@ -390,15 +442,20 @@ def read_model(name: Path | str) -> tuple[Path, dict[str, Tensor], dict[str, str
     return found[0], *found[1]
 
 
-def held_weights(tensors: Mapping[str, Tensor]) -> tuple[Weights, ...]:
+def held_weights(tensors: Mapping[str, Tensor], path: Path) -> tuple[Weights, ...]:
     """Which weights a model file holds: raw ones, averaged ones, or both."""
     kinds: tuple[Weights, ...] = ("raw", "ema")
-    return tuple(kind for kind in kinds if any(name.startswith(f"{kind}/") for name in tensors))
+    held = tuple(kind for kind in kinds if any(name.startswith(f"{kind}/") for name in tensors))
+    if not held:
+        raise BrokenCheckpointError(f"{path} holds no weights (use another copy of the file)")
+    return held
 
 
 def recipe_from_json(text: str) -> Recipe:
     """The recipe of a file. Fields that this version does not know are an error; missing ones have their defaults."""
-    values = json.loads(text)
+    values = parse_json(text)
+    if not isinstance(values, dict):
+        raise ValueError(f"a recipe is a JSON object of settings; got {str(values)[:80]}")
     unknown = values.keys() - {each.name for each in fields(Recipe)}
     if unknown:
         raise ValueError(f"the recipe has unknown fields {', '.join(sorted(unknown))} (install a newer scorefield)")

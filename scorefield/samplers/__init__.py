@@ -7,9 +7,23 @@ asked for, because PyTorch takes two seconds to import.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from scorefield.samplers.path_settings import (
+    MOST_CALLS,
+    AdamsBashforth,
+    Ancestral,
+    AnnealedHMC,
+    ConsistentAnnealed,
+    DPMpp2M,
+    DPMpp3M,
+    Euler,
+    Heun,
+    PredictorCorrector,
+)
 from scorefield.samplers.settings import (
+    PACES,
     SAMPLERS,
     AnnealedLangevin,
+    NoiseLevels,
     Sampler,
     changed,
     from_dict,
@@ -22,21 +36,45 @@ from scorefield.samplers.settings import (
 
 if TYPE_CHECKING:
     from scorefield.samplers.base import Constraint, State, last, unconstrained
+    from scorefield.samplers.hamiltonian import annealed_hmc
     from scorefield.samplers.langevin_dynamics import annealed_langevin, langevin
+    from scorefield.samplers.probability_flow import adams_bashforth, dpmpp_2m, dpmpp_3m, euler, heun
+    from scorefield.samplers.stochastic import ancestral, consistent_annealed, predictor_corrector
 
 __all__ = [
+    "MOST_CALLS",
+    "PACES",
     "SAMPLERS",
+    "AdamsBashforth",
+    "Ancestral",
+    "AnnealedHMC",
     "AnnealedLangevin",
+    "ConsistentAnnealed",
     "Constraint",
+    "DPMpp2M",
+    "DPMpp3M",
+    "Euler",
+    "Heun",
+    "NoiseLevels",
+    "PredictorCorrector",
     "Sampler",
     "State",
+    "adams_bashforth",
+    "ancestral",
+    "annealed_hmc",
     "annealed_langevin",
     "changed",
+    "consistent_annealed",
+    "dpmpp_2m",
+    "dpmpp_3m",
+    "euler",
     "from_dict",
+    "heun",
     "langevin",
     "last",
     "option",
     "options",
+    "predictor_corrector",
     "register",
     "to_dict",
     "unconstrained",
@@ -45,7 +83,10 @@ __all__ = [
 
 _MODULES = {
     "base": ("Constraint", "State", "last", "unconstrained"),
+    "hamiltonian": ("annealed_hmc",),
     "langevin_dynamics": ("annealed_langevin", "langevin"),
+    "probability_flow": ("adams_bashforth", "dpmpp_2m", "dpmpp_3m", "euler", "heun"),
+    "stochastic": ("ancestral", "consistent_annealed", "predictor_corrector"),
 }
 """Modules and the functions they define. No module may have the name of a function: its import would replace that."""
 

@@ -15,8 +15,18 @@ import torch
 from torch import Tensor
 
 from scorefield.noise import RandnLike, as_schedule
-from scorefield.samplers.base import Constraint, State, check_start, unconstrained, warn_if_unstable
-from scorefield.score import Score, denoised, same_shape
+from scorefield.samplers.base import (
+    Constraint,
+    State,
+    check_start,
+    draw,
+    lost,
+    score_at,
+    unconstrained,
+    warn_if_unstable,
+)
+from scorefield.samplers.metropolis import accept, choose, log_density_for, squared_norm
+from scorefield.score import LogDensity, Score, denoised, same_shape
 
 
 def langevin(
@@ -29,12 +39,24 @@ def langevin(
     constraint: Constraint = unconstrained,
     randn_like: RandnLike = torch.randn_like,
     denoise: bool = False,
+    metropolis: bool = False,
 ) -> Iterator[State]:
     """Eq. 4:  x ← x + ε/2 s(x, σ) + √ε z,  `steps` times, with ε = step_size.
 
     `denoise` ends with one more state, x + σ²s(x, σ), constrained as without noise.
+
+    `metropolis` makes the Metropolis-adjusted form (MALA): the move from x to x' is made with probability
+
+        min(1, q_σ(x') N(x; x' + ε/2 s(x', σ), ε) / (q_σ(x) N(x'; x + ε/2 s(x, σ), ε))),
+
+    by which the samples are exact in the limit of many steps, whatever ε is. That needs log q_σ, which only a score of
+    `from_energy` or of an object with `log_prob`, such as a mixture, can tell.
     """
     sigma = check_start(x, sigma, step_size, steps)
+    if metropolis:
+        log_density = log_density_for(score, metropolis)
+        assert log_density is not None
+        return _adjusted(score, log_density, x, sigma, step_size, steps, constraint, randn_like, denoise)
     warn_if_unstable(sigma, step_size)
     return _descend(score, x, [sigma], [step_size], steps, constraint, randn_like, denoise)
 
@@ -94,12 +116,46 @@ def _descend(
         yield State(x, zero, step + 1)
 
 
+@torch.no_grad()
+def _adjusted(
+    score: Score,
+    log_density: LogDensity,
+    x: Tensor,
+    sigma: Tensor,
+    epsilon: float,
+    steps: int,
+    constraint: Constraint,
+    randn_like: RandnLike,
+    denoise: bool,
+) -> Iterator[State]:
+    yield State(x, sigma, 0)
+    constrain = constraint(sigma)
+    s = score_at(score, x, sigma)
+    for step in range(1, steps + 1):
+        z = draw(randn_like, x)
+        new = x + epsilon / 2 * s + math.sqrt(epsilon) * z
+        there = score_at(score, new, sigma)
+        back = (x - new - epsilon / 2 * there) / math.sqrt(epsilon)  # the noise of the move back
+        gain = log_density(new, sigma) - log_density(x, sigma) + (squared_norm(z) - squared_norm(back)) / 2
+        accepted = accept(gain, randn_like)
+        before, x, s = x, choose(accepted, new, x), choose(accepted, there, s)
+        if constraint is not unconstrained:
+            x = same_shape(constrain(x), x, "a constraint")
+            s = score_at(score, x, sigma)
+        if not x.isfinite().all():
+            raise lost(before, step, sigma.max().item())
+        yield State(x, sigma, step, accepted)
+    if denoise:
+        zero = torch.zeros_like(sigma)
+        yield State(constraint(zero)(denoised(score, x, sigma)), zero, steps + 1)
+
+
 def _diverged(broken: bool, sigma: Tensor, alpha: float, level: str, step: int, step_size: float) -> FloatingPointError:
     """The error for a state that is not finite; `broken`: because the score was not."""
     narrow = sigma.min().item() ** 2
     where = f"diverged at {level}: sigma {math.sqrt(narrow):g}, step size {alpha:g}, step {step}: x is not finite"
     if broken:
-        cure = "the score itself returned NaN or infinity: check the model, or its precision"
+        cure = "the score itself returned NaN or infinity: check the model, or compute in --precision float32"
     elif alpha >= 4 * narrow > 0:
         cure = f"stable is a step size below 4σ² = {4 * narrow:g}: pass step_size < {step_size * 4 * narrow / alpha:g}"
     else:

@@ -28,8 +28,8 @@ class Sampler(Protocol):
     """What `Model.sample` asks of a sampler. Any class with these can be passed, registered or not."""
 
     @property
-    def calls(self) -> int:
-        """Network calls per image."""
+    def calls(self) -> int | None:
+        """Network calls per image; None if they depend on the model's noise levels, before these are known."""
 
     @property
     def updates(self) -> int:
@@ -44,6 +44,8 @@ class Sampler(Protocol):
         """All states from step 0, which is x itself, to the end."""
 
 
+PACES = {"paper": 1, "quick": 4, "sketch": 10}
+"""How many times fewer steps than a model's own the web page and the option --quick offer, by the page's names."""
 SAMPLERS: dict[str, type[Any]] = {}
 """Classes of settings by their name."""
 
@@ -61,6 +63,27 @@ def register(cls: C) -> C:
 def option(default: Any, help: str) -> Any:  # noqa: A002, ANN401
     """A field that the command line and the web API offer, with its help text."""
     return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class NoiseLevels:
+    """The sigmas that a network accepts: all from `low` to `high`, or only those `listed`, the largest first."""
+
+    low: float
+    high: float
+    listed: tuple[float, ...] = ()
+
+    def check(self, sigmas: tuple[float, ...]) -> None:
+        """Raise an error if one of the sigmas is not accepted."""
+        for sigma in sigmas:
+            if self.listed and not any(math.isclose(sigma, level, rel_tol=1e-4) for level in self.listed):
+                known = ", ".join(f"{level:.4g}" for level in self.listed)
+                raise ValueError(f"the model knows only certain noise levels; got {sigma:.4g} (choose from {known})")
+            if not self.low * (1 - 1e-4) <= sigma <= self.high * (1 + 1e-4):
+                raise ValueError(
+                    f"the model accepts noise levels from {self.low:g} to {self.high:g}; got {sigma:g} "
+                    "(choose sigmas in that range)"
+                )
 
 
 @register
@@ -136,6 +159,29 @@ class AnnealedLangevin:
         """The same sampler with another number of steps at each level, and a step size that keeps T ε the same."""
         return replace(self, steps=steps, step_size=float(f"{self.step_size * self.steps / steps:g}"))
 
+    def changed(self, given: Mapping[str, Any]) -> AnnealedLangevin:
+        """The same sampler with other settings; `calls` sets the number of steps, with T ε as it was."""
+        values = dict(given)
+        calls = values.pop("calls", None)
+        sampler = replace(self, **values)
+        if calls is None:
+            return sampler
+        if "steps" in values:
+            raise ValueError("--calls sets the number of steps (leave out calls or steps)")
+        steps = (calls - sampler.denoise) // len(self.sigmas)
+        if steps < 1:
+            raise ValueError(f"{len(self.sigmas)} noise levels need at least as many calls; got calls={calls}")
+        return replace(sampler, steps=steps) if "step_size" in values else sampler.with_steps(steps)
+
+    def at_pace(self, k: int) -> AnnealedLangevin:
+        """The same sampler with k times fewer steps and, so that T ε stays the same, longer ones.
+
+        ε is kept below 4σ² of the last noise level, from which on the dynamics diverges: it is at most 3σ².
+        """
+        quicker = self.with_steps(max(1, round(self.steps / k)))
+        longest = max(self.step_size, 3 * self.sigmas[-1] ** 2)
+        return replace(quicker, step_size=float(f"{min(quicker.step_size, longest):g}"))
+
     @property
     def warning(self) -> str | None:
         """A sentence about settings that may diverge, or None."""
@@ -174,27 +220,56 @@ def from_dict(values: Mapping[str, Any]) -> Any:  # noqa: ANN401
         raise ValueError(f"{name} has no setting {', '.join(unknown)} (its settings are {', '.join(known)})")
     try:
         return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
-    except TypeError as error:  # a missing setting, or a value of a wrong type
+    except (TypeError, OverflowError) as error:  # a missing setting, or a value of a wrong type or beyond all numbers
         raise ValueError(f"wrong settings for {name}: {error}") from None
 
 
 def options(cls: type[Any]) -> dict[str, tuple[Any, str]]:
-    """The settings of a class that a user may give as options: their types and help texts, by name."""
+    """The settings of a class that a user may give as options: their types, without None, and help texts, by name."""
     from typing import get_type_hints
 
     hints = get_type_hints(cls)
-    return {each.name: (hints[each.name], each.metadata["help"]) for each in fields(cls) if "help" in each.metadata}
+    found = {each.name: each.metadata["help"] for each in fields(cls) if "help" in each.metadata}
+    return {name: (_without_none(hints[name]), text) for name, text in found.items()}
 
 
-def changed(sampler: Any, values: Mapping[str, Any], *, name: str | None = None) -> Any:  # noqa: ANN401
-    """The sampler with other settings, or another sampler of that name on the same schedule. None keeps a setting."""
+def _without_none(hint: Any) -> Any:  # noqa: ANN401
+    """int for int | None; any other type as it is."""
+    from typing import get_args
+
+    *kinds, last = get_args(hint) or (hint,)
+    return kinds[0] if kinds and last is type(None) else hint
+
+
+def changed(
+    sampler: Any,  # noqa: ANN401
+    values: Mapping[str, Any],
+    *,
+    name: str | None = None,
+    accepted: NoiseLevels | None = None,
+) -> Any:  # noqa: ANN401
+    """The sampler with other settings, or another sampler of that name. None keeps a setting.
+
+    `accepted` says which noise levels the network takes; by default those of the sampler's own schedule.
+    """
     given = {key: value for key, value in values.items() if value is not None}
+    if accepted is None:
+        accepted = NoiseLevels(sampler.sigmas[-1], sampler.sigmas[0], tuple(sampler.sigmas))
     if name is not None and name != sampler.name:
-        sampler = from_dict({"name": name, "sigmas": list(sampler.sigmas)})
-    known = options(type(sampler))
-    if foreign := sorted(given.keys() - known.keys()):
+        sampler = _new(name, accepted)
+    known = [*options(type(sampler)), *(["calls"] if hasattr(sampler, "changed") else [])]
+    if foreign := sorted(given.keys() - set(known)):
         raise ValueError(f"{sampler.name} has no setting {', '.join(foreign)} (its settings are {', '.join(known)})")
-    return replace(sampler, **given)
+    if given:
+        sampler = sampler.changed(given) if hasattr(sampler, "changed") else replace(sampler, **given)
+    return sampler.scheduled(accepted) if hasattr(sampler, "scheduled") else sampler
+
+
+def _new(name: str, accepted: NoiseLevels) -> Any:  # noqa: ANN401
+    """The sampler of that name with its usual settings, on the levels of the network if it needs a schedule."""
+    if name in SAMPLERS and hasattr(SAMPLERS[name], "scheduled"):
+        return SAMPLERS[name]()
+    return from_dict({"name": name, "sigmas": list(accepted.listed or (accepted.high, accepted.low))})
 
 
 def with_denoising(sampler: Any, denoise: bool) -> Any:  # noqa: ANN401

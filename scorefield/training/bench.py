@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +19,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from scorefield import acceleration
+from scorefield.acceleration.beside import measure as beside_a_busy_program
 from scorefield.distributed import device_name
 from scorefield.models.build import build_network, build_schedule
 from scorefield.models.recipes import RECIPES, Recipe
+from scorefield.progress import plural
 from scorefield.score import ConditionalScore
 from scorefield.training.trainer import Batch, RecordedTrainer, Trainer, adam, score_matching
 
@@ -35,6 +39,28 @@ class Sizes(NamedTuple):
     repeats: int
 
 
+def busy(device: torch.device) -> list[str]:
+    """Warnings about other programs that use this machine, by which the times would be too long."""
+    found = []
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > max(0.5, cores / 4):
+        found.append(f"the load average is {load:.1f} on {plural(cores, 'core')}: other programs are running")
+    if device.type == "cuda" and (used := _gpu_utilisation(device)) > 5:
+        found.append(f"the GPU is in use by other programs ({used} % of the time)")
+    return found
+
+
+def _gpu_utilisation(device: torch.device) -> int:
+    """The share of the time, in %, in which the GPU worked lately; 0 where it is not known."""
+    name = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    query = ["nvidia-smi", f"--id={name}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    try:
+        return int(subprocess.run(query, capture_output=True, text=True, check=True, timeout=20).stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return 0
+
+
 def benchmark(name: str, device: torch.device, *, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Times, rates and memory of one of the paper's networks; on a CPU of a narrower one, with small batches.
 
@@ -43,7 +69,9 @@ def benchmark(name: str, device: torch.device, *, say: Callable[[str], None] = l
     recipe, shape, sizes = RECIPES[name], SHAPES[name], Sizes(128, (128, 512), 20)
     if device.type == "cpu":
         recipe, sizes = replace(recipe, width=16), Sizes(8, (8,), 3)
-    paths = {}
+    paths, warnings = {}, busy(device)
+    for warning in warnings:
+        say(f"warning: {warning}, so that the times below may be too long (run it again when the machine is idle)")
     for path in ("fast", "plain"):  # the fast one first, because it also measures how long a fresh process takes
         with chosen_precision(tf32=path == "fast"):
             began = time.perf_counter()
@@ -64,6 +92,7 @@ def benchmark(name: str, device: torch.device, *, say: Callable[[str], None] = l
             "sample_tflops": flop * calls / 1e12,
             "sample_share": flop * calls / peak,
         }
+    beside = beside_a_busy_program() if device.type == "cpu" else {}
     return {
         "network": name,
         "width": recipe.width,
@@ -71,7 +100,9 @@ def benchmark(name: str, device: torch.device, *, say: Callable[[str], None] = l
         "torch": torch.__version__,
         "gflop_per_image": flop / 1e9,
         "peak_tflops": peak / 1e12,
+        "warnings": warnings,
         "paths": paths,
+        **({"step_ms_beside_a_busy_program": beside} if beside else {}),
     }
 
 
@@ -153,6 +184,8 @@ def finish(device: torch.device) -> None:
     """Wait until the device has done all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize()
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 @contextmanager

@@ -64,8 +64,10 @@ def test_impossible_schedules_are_refused(arguments: tuple[float, float, int], m
     [
         ([0.01, 0.1, 1.0], r"sigmas must decrease; got 0.01 ... 1 \(flip them\)"),
         ([1.0, 0.1, 0.1], "drop repeated"),
+        ([1.0, 0.1, 0.5], "sort them"),
         ([1.0, 0.0], "positive and finite"),
         ([math.nan, 1.0], "positive and finite"),
+        ([math.inf, 1.0], "positive and finite"),
         ([], r"shape \(L,\)"),
         ([[1.0, 0.1]], r"shape \(L,\)"),
     ],

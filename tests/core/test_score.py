@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scorefield import GaussianMixture, denoised, from_denoiser, from_energy
-from scorefield.score import expand
+from scorefield.score import checked, expand
 
 MIXTURE = GaussianMixture(torch.tensor([[-1.0, 2.0], [3.0, 0.5]], dtype=torch.float64), [0.7, 1.3], [0.3, 0.7])
 
@@ -68,10 +68,19 @@ def test_an_energy_must_be_one_number_per_example() -> None:
         from_energy(lambda x, sigma: x.sum(1, keepdim=True))(torch.ones(4, 2), torch.tensor(1.0))
 
 
-@pytest.mark.parametrize("sigma", [-1.0, float("nan"), float("inf"), torch.tensor([1.0, -1.0])])
+@pytest.mark.parametrize(
+    "sigma", [-1.0, float("nan"), float("inf"), torch.tensor([1.0, -1.0]), torch.tensor([1.0, float("inf")])]
+)
 def test_denoised_refuses_an_impossible_sigma(sigma: Tensor | float) -> None:
     with pytest.raises(ValueError, match="sigma must be finite and not negative"):
         denoised(MIXTURE.score, torch.ones(2, 2), sigma)
+
+
+def test_one_sigma_of_zero_is_refused_where_it_must_be_positive() -> None:
+    x, sigma = torch.ones(2, 2), torch.tensor([1.0, 0.0])
+    assert checked(x, sigma) is sigma
+    with pytest.raises(ValueError, match="sigma must be positive here; got 0"):
+        checked(x, sigma, zero=False)
 
 
 def test_denoised_refuses_integer_images_and_says_what_to_do() -> None:

@@ -105,7 +105,7 @@ def test_another_sampler_than_the_models_own(model: Model) -> None:
 
 def test_threads_give_the_same_samples(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = model.sample(5)
-    monkeypatch.setattr("scorefield.acceleration.in_threads", lambda network: in_threads(network, threads=2))
+    monkeypatch.setattr("scorefield.acceleration.in_threads", lambda network, work: in_threads(network, threads=2))
     shared = Model(model.network, model.shape, SAMPLER)
     assert shared.fast_score(5) is not model.network
     torch.testing.assert_close(shared.sample(5), alone)

@@ -288,6 +288,32 @@ def test_the_error_counts_steps_within_the_level_and_knows_the_bound() -> None:
         last(annealed_langevin(score, x, SIGMAS, step_size=0.1, steps=4))
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_one_entry_that_is_not_finite_is_enough(at: int, value: float) -> None:
+    """In the first step, the second, and the final denoising; the score is named as the cause, and precision a cure."""
+    calls = []
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        calls.append(1)
+        s = -x
+        s[1, 0] = value if len(calls) == at else s[1, 0]
+        return s
+
+    states = langevin(score, torch.ones(2, 2), 1.0, step_size=0.1, steps=2, denoise=True)
+    with pytest.raises(FloatingPointError, match=r"score itself returned NaN or infinity.*--precision float32"):
+        last(states)
+    assert len(calls) == at
+
+
+def test_noise_that_is_not_finite_is_not_blamed_on_the_score() -> None:
+    def noise(x: Tensor) -> Tensor:
+        return torch.tensor([[0.0, math.inf]])
+
+    with pytest.raises(FloatingPointError, match="pass a smaller step_size"):
+        last(langevin(ones, torch.ones(1, 2), 1.0, step_size=0.1, steps=1, randn_like=noise))
+
+
 def test_a_score_that_breaks_at_the_final_denoising_is_caught() -> None:
     calls = []
 
@@ -317,8 +343,9 @@ def test_a_score_that_breaks_is_named_as_the_cause() -> None:
     def score(x: Tensor, sigma: Tensor) -> Tensor:
         return -x if sigma > 0.7 else x * math.nan
 
-    with pytest.raises(FloatingPointError, match=r"level 3 of 3.*score itself returned NaN"):
-        last(annealed_langevin(score, torch.ones(2, 2), SIGMAS, step_size=0.01, steps=5))
+    for size in (1, 1e5):  # a large x is no excuse yet
+        with pytest.raises(FloatingPointError, match=r"level 3 of 3.*score itself returned NaN"):
+            last(annealed_langevin(score, size * torch.ones(2, 2), SIGMAS, step_size=0.01, steps=5))
 
 
 @pytest.mark.parametrize("step_size", [0.0, -1.0, math.nan, math.inf])
@@ -342,6 +369,7 @@ def test_an_impossible_step_size_is_refused(step_size: float) -> None:
         (lambda x: langevin(ones, x, torch.ones(3, 1), step_size=0.1, steps=1), r"shape \(3,\)"),
         (lambda x: langevin(ones, x, -1.0, step_size=0.1, steps=1), "not negative"),
         (lambda x: langevin(ones, x / 0, 1.0, step_size=0.1, steps=1), "before the first step"),
+        (lambda x: langevin(ones, x + torch.tensor([0, math.nan]), 1.0, step_size=0.1, steps=1), "before the first"),
         (lambda x: langevin(ones, x, 1.0, step_size=0.1, steps=2.0), "steps must be a whole number"),  # type: ignore[arg-type]
         (lambda x: langevin(ones, x[:0], 1.0, step_size=0.1, steps=1), "x is empty"),
         (lambda x: langevin(ones, x, 1.0, step_size=0.1, steps=-1), "steps must be a whole number"),

@@ -97,7 +97,7 @@ def test_the_papers_settings_are_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"name": "euler"}, r"no sampler called euler \(choose from .*annealed_langevin"),
+        ({"name": "leap"}, r"no sampler called leap \(choose from .*annealed_langevin"),
         ({}, "no sampler called None"),
         ({"name": []}, "no sampler called"),
         ({"name": "annealed_langevin", "sigmas": [1.0], "temperature": 2, "eta": 1}, "no setting eta, temperature"),
@@ -145,18 +145,34 @@ def test_a_sampler_is_a_value() -> None:
 def test_changed_settings() -> None:
     assert changed(SAMPLER, {"steps": 9, "step_size": None, "denoise": True}) == replace(SAMPLER, steps=9, denoise=True)
     assert changed(SAMPLER, {}, name="annealed_langevin") == SAMPLER
-    with pytest.raises(ValueError, match="annealed_langevin has no setting calls, sigma_max"):
-        changed(SAMPLER, {"sigma_max": 1.0, "calls": 10})
+    with pytest.raises(ValueError, match="annealed_langevin has no setting churn, sigma_max"):
+        changed(SAMPLER, {"sigma_max": 1.0, "churn": 10})
     with pytest.raises(ValueError, match="has no setting sigmas"):  # the schedule is the model's, not an option
         changed(SAMPLER, {"sigmas": [1.0]})
-    with pytest.raises(ValueError, match="no sampler called euler"):
-        changed(SAMPLER, {}, name="euler")
+    with pytest.raises(ValueError, match="no sampler called leap"):
+        changed(SAMPLER, {}, name="leap")
 
 
 def test_options_have_types_and_help() -> None:
     found = options(AnnealedLangevin)
     assert {name: kind for name, (kind, _) in found.items()} == {"step_size": float, "steps": int, "denoise": bool}
     assert all(text.endswith(".") for _, text in found.values())
+
+
+@pytest.mark.parametrize(
+    ("steps", "step_size", "k", "expected"),
+    [
+        (100, 2e-5, 1, (100, 2e-5)),
+        (100, 2e-5, 4, (25, 8e-5)),
+        (100, 2e-5, 10, (10, 2e-4)),
+        (2, 2e-5, 4, (1, 4e-5)),  # one step of two: twice as long
+        (100, 1e-4, 10, (10, 3e-4)),  # ten times as long would be 1e-3, which diverges: at most 3σ²
+        (100, 3.5e-4, 4, (25, 3.5e-4)),  # the model's own is longer than that, and stays
+    ],
+)
+def test_a_quicker_pace_goes_as_far(steps: int, step_size: float, k: int, expected: tuple[int, float]) -> None:
+    quicker = AnnealedLangevin((1.0, 0.01), step_size=step_size, steps=steps, denoise=True).at_pace(k)
+    assert (quicker.steps, quicker.step_size, quicker.denoise) == (*expected, True)
 
 
 def test_other_steps_go_as_far() -> None:

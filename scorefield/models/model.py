@@ -358,7 +358,7 @@ def parse_header(metadata: Mapping[str, str], path: Path) -> Header:
     if len(header.shape) != 3 or not all(type(n) is int and n > 0 for n in header.shape):
         raise BrokenCheckpointError(f"{path} is damaged: its images have the shape {metadata['shape'][:80]} ({FIX})")
     if not all(isinstance(label, str) for label in header.labels):
-        raise BrokenCheckpointError(f"{path} is damaged: its labels are no names ({FIX})")
+        raise BrokenCheckpointError(f"{path} is damaged: its labels are not all text ({FIX})")
     return header
 
 
@@ -418,8 +418,7 @@ def _check_claims(header: Header, state: Mapping[str, Tensor], path: Path) -> No
     for name, n in claimed.items():
         if n > largest:
             raise BrokenCheckpointError(
-                f"{path} is damaged: its recipe has {name} {n}, but no side of its tensors is longer than {largest} "
-                f"({FIX})"
+                f"{path} is damaged: it claims {name} {n}, but no side of its tensors is longer than {largest} ({FIX})"
             )
 
 

@@ -318,7 +318,7 @@ def test_no_network_is_built_that_cannot_be_in_the_file(tmp_path: Path, monkeypa
         shape = json.dumps([largest + 1 if name == "channels" else 1, 5, 6])
         recipe = json.dumps(asdict(RECIPE) | changes)
         path = with_metadata(tmp_path / "m.safetensors", recipe=recipe, shape=shape)
-        claim = rf"m.safetensors is damaged: it says that its network has {largest + 1} {name}"
+        claim = rf"m.safetensors is damaged: it claims {name} {largest + 1}, .* longer than {largest} "
         with pytest.raises(BrokenCheckpointError, match=claim):
             load(path)
     assert built == []
@@ -335,7 +335,7 @@ def test_no_network_is_built_that_cannot_be_in_the_file(tmp_path: Path, monkeypa
         ({"shape": "[1, 5]"}, BrokenCheckpointError, r"shape \[1, 5\]"),
         ({"shape": "[1, -5, 6]"}, BrokenCheckpointError, "-5"),
         ({"shape": "[1, 5.0, 6]"}, BrokenCheckpointError, "5.0"),
-        ({"labels": "[1]"}, BrokenCheckpointError, "shape"),
+        ({"labels": "[1]"}, BrokenCheckpointError, "labels are not all text"),
         ({"shape": "[" * 5000}, ValueError, "nested too deeply"),
         ({"sampler": "[]"}, ValueError, "no sampler called None"),
         ({"recipe": "[]"}, ValueError, "a recipe is a JSON object"),

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from scorefield import samplers
 from scorefield.distributions import GaussianMixture
-from scorefield.files import write_json
+from scorefield.files import parse_json, write_json
 from scorefield.noise import SampleNoise, geometric, sample_seeds
 from scorefield.samplers import NoiseLevels, last
 
@@ -62,6 +62,19 @@ class Frontier:
     """The model, the machine and the reference."""
     trials: tuple[Trial, ...] = ()
 
+    @property
+    def own(self) -> Trial | None:
+        """The trial of the setting that is marked."""
+        return next((trial for trial in self.trials if trial.settings == self.usual), None)
+
+    @property
+    def cheapest(self) -> Trial | None:
+        """The trial with the fewest calls of those that are at least as good as the marked one."""
+        if self.own is None:
+            return None
+        good = [trial for trial in self.trials if trial.value <= self.own.value]
+        return min(good, key=lambda trial: (trial.calls, trial.value))
+
 
 def candidates(
     usual: Any,  # noqa: ANN401
@@ -69,7 +82,10 @@ def candidates(
     names: Sequence[str],
     calls: Sequence[int],
 ) -> tuple[list[Any], list[str]]:
-    """The samplers to try, each once, and notes about those that cannot make so many or so few calls."""
+    """The samplers to try, each once, and notes about those that cannot make so many or so few calls.
+
+    The usual one comes first. It is an error if there is no other that can make one of these numbers of calls.
+    """
     found, notes = [usual], []
     for name in names:
         for number in calls:
@@ -80,6 +96,8 @@ def candidates(
                 continue
             if sampler not in found:
                 found.append(sampler)
+    if len(notes) == len(names) * len(calls):
+        raise ValueError(f"there is nothing to try: {notes[0]}")
     return found, notes
 
 
@@ -114,17 +132,25 @@ def run_trials(
         yield frontier
 
 
+def read_frontier(path: Path) -> Frontier:
+    """The trials in a file that `run_trials` wrote."""
+    try:
+        values = parse_json(path.read_text(encoding="utf-8"))
+        trials = [Trial(**trial) for trial in values["trials"]]
+        found = [replace(trial, value=math.inf) if trial.value is None else trial for trial in trials]
+        return Frontier(**values | {"trials": tuple(found)})
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a file of scorefield frontier: {error!r} (make it again)") from error
+
+
 def earlier(path: Path, start: Frontier) -> tuple[Trial, ...]:
     """The trials in a file, if they are of the same model, number of samples and seed."""
     try:
-        values = json.loads(path.read_text())
-        same = all(values[name] == getattr(start, name) for name in ("what", "metric", "n", "seed"))
-        same = same and values["about"] == json.loads(json.dumps(start.about))
-        if not same:
-            return ()
-        return tuple(Trial(**trial | {"value": trial["value"] or math.inf}) for trial in values["trials"])
-    except (OSError, ValueError, KeyError, TypeError):
+        found = read_frontier(path)
+    except (OSError, ValueError):
         return ()
+    same = all(getattr(found, name) == getattr(start, name) for name in ("what", "metric", "n", "seed"))
+    return found.trials if same and found.about == json.loads(json.dumps(start.about)) else ()
 
 
 class Toy:

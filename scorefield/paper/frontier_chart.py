@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scorefield.evaluation.frontier import Frontier, Trial
+from scorefield.evaluation.frontier import Frontier
 from scorefield.files import new_file
 from scorefield.paper.output import new_figure
 
@@ -26,55 +26,52 @@ LABELS = {
     "ancestral": "ancestral",
 }
 METRICS = {"fid": "FID", "distance": "distance to the exact distribution"}
-WORST = 30.0
-"""Values above so many times the best are left out: a sampler that diverges would flatten all others."""
+WORST = 100.0
+"""The chart ends at so many times the best value: a sampler that diverges would flatten all others."""
 
 
 def draw_frontier(frontier: Frontier, path: Path) -> Path:
     """Draw the chart as a PNG file."""
     figure = new_figure(7.2, 4.6)
     axes = figure.subplots()
-    shown = visible(frontier)
-    names = sorted({trial.sampler for trial in shown}, key=lambda name: [*LABELS, name].index(name))
     from matplotlib import colormaps
 
-    for k, name in enumerate(names):
-        points = sorted((trial.calls, trial.value) for trial in shown if trial.sampler == name)
-        colour = colormaps["tab10"](k % 10)
+    best = min(trial.value for trial in frontier.trials)
+    top = WORST * best
+    for k, (name, points) in enumerate(lines(frontier).items()):
         calls, values = zip(*points, strict=True)
-        axes.plot(calls, values, color=colour, lw=1.4, marker="o", ms=4, label=LABELS.get(name, name))
+        label = LABELS.get(name, name) + (" (above the chart)" if min(values) > top else "")
+        axes.plot(calls, values, color=colormaps["tab10"](k % 10), lw=1.4, marker="o", ms=4, label=label)
     _mark_usual(axes, frontier)
     if frontier.floor is not None:
-        axes.axhline(frontier.floor, color="0.6", lw=1, ls="--")
-        axes.annotate(
-            f"{frontier.n:,} exact samples",
-            (0.01, frontier.floor),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            fontsize=7,
-            color="0.4",
-        )
+        label = f"{frontier.n:,} exact samples (below: chance)"
+        axes.axhline(frontier.floor, color="0.6", lw=1, ls="--", label=label)
     _scales(axes)
+    if math.isfinite(best):  # not all diverged
+        axes.set_ylim(0.8 * best, min(top, axes.get_ylim()[1]))
+        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     axes.set(xlabel="network calls per sample", ylabel=f"{METRICS[frontier.metric]}, n = {frontier.n:,}")
     axes.set_title(f"{frontier.what}: quality against cost", fontsize=10)
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     with new_file(path) as file:
         figure.savefig(file, format="png", metadata={"Software": None})
     return path
 
 
-def visible(frontier: Frontier) -> list[Trial]:
-    """The trials that fit into the chart."""
-    best = min(trial.value for trial in frontier.trials)
-    return [trial for trial in frontier.trials if math.isfinite(trial.value) and trial.value <= WORST * best]
+def lines(frontier: Frontier) -> dict[str, list[tuple[int, float]]]:
+    """Calls and values of each sampler, in the order of the legend, without those that diverged."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for trial in sorted(frontier.trials, key=lambda each: [*LABELS, each.sampler].index(each.sampler)):
+        if math.isfinite(trial.value):
+            found.setdefault(trial.sampler, []).append((trial.calls, trial.value))
+    return {name: sorted(points) for name, points in found.items()}
 
 
 def _mark_usual(axes: Axes, frontier: Frontier) -> None:
-    for trial in frontier.trials:
-        if trial.settings == frontier.usual and math.isfinite(trial.value):
-            label = "the paper's setting" if frontier.what == "toy" else "the model's own setting"
-            axes.plot(trial.calls, trial.value, marker="*", ms=15, color="black", ls="", zorder=3, label=label)
+    own = frontier.own
+    if own is not None and math.isfinite(own.value):
+        label = "the paper's setting" if frontier.what == "toy" else "the model's own setting"
+        label += ", denoised" if frontier.usual.get("denoise") else ""
+        axes.plot(own.calls, own.value, marker="*", ms=15, color="black", ls="", zorder=3, label=label)
 
 
 def _scales(axes: Axes) -> None:

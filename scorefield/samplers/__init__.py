@@ -7,8 +7,8 @@ asked for, because PyTorch takes two seconds to import.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from scorefield.samplers.checks import MOST_CALLS
 from scorefield.samplers.path_settings import (
-    MOST_CALLS,
     AdamsBashforth,
     Ancestral,
     AnnealedHMC,

@@ -75,12 +75,6 @@ def draw(randn_like: RandnLike, x: Tensor) -> Tensor:
     return same_shape(randn_like(x), x, "randn_like")
 
 
-def check_whole(name: str, value: int, least: int = 1) -> None:
-    """Raise an error unless the value is a whole number that is large enough."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number from {least} on; got {value}")
-
-
 def path_from(x: Tensor, sigmas: Tensor | Sequence[float]) -> tuple[Tensor, list[float]]:
     """The noise levels that a sampler visits, on x's device and as numbers, after the checks of x and of them.
 

@@ -17,13 +17,13 @@ from scorefield.noise import RandnLike
 from scorefield.samplers.base import (
     Constraint,
     State,
-    check_whole,
     draw,
     lost,
     path_from,
     score_at,
     unconstrained,
 )
+from scorefield.samplers.checks import check_count, check_leapfrog_size
 from scorefield.samplers.metropolis import accept, choose, log_density_for, squared_norm
 from scorefield.score import LogDensity, Score, denoised, same_shape
 
@@ -52,10 +52,9 @@ def annealed_hmc(
     the steps leave an error of the order of step_size². None: the test is made where it can be.
     """
     levels, sigma = path_from(x, sigmas)
-    check_whole("steps", steps)
-    check_whole("leapfrog", leapfrog)
-    if not 0 < step_size < 2:
-        raise ValueError(f"step_size must be positive and below 2, where leapfrog steps diverge; got {step_size}")
+    check_count("steps", steps)
+    check_count("leapfrog", leapfrog)
+    check_leapfrog_size("step_size", step_size)
     log_density = log_density_for(score, metropolis)
     return _trajectories(score, x, levels, sigma, step_size, steps, leapfrog, log_density, constraint, randn_like)
 
@@ -83,21 +82,24 @@ def _trajectories(
             return
         x, epsilon = same_shape(constrain(x), x, "a constraint"), step_size * now
         for _ in range(steps):
-            step, accepted = step + 1, None
+            step, before, accepted = step + 1, x, None
             p = draw(randn_like, x)
-            new, momentum = x, p
-            for _ in range(leapfrog):
-                new = new + epsilon / 2 * momentum
-                momentum = momentum + epsilon * score_at(score, new, level)
-                new = new + epsilon / 2 * momentum
-            if log_density is None:
-                before, x = x, new
-            else:
-                gain = log_density(new, level) - log_density(x, level)
+            x, momentum = _leapfrog(score, x, p, level, epsilon, leapfrog)
+            if log_density is not None:
+                gain = log_density(x, level) - log_density(before, level)
                 gain = gain - (squared_norm(momentum) - squared_norm(p)) / 2
                 accepted = accept(gain, randn_like)
-                before, x = x, choose(accepted, new, x)
+                x = choose(accepted, x, before)
             x = same_shape(constrain(x), x, "a constraint")
             if not x.isfinite().all():
                 raise lost(before, step, now)
             yield State(x, level, step, accepted)
+
+
+def _leapfrog(score: Score, x: Tensor, p: Tensor, level: Tensor, epsilon: float, steps: int) -> tuple[Tensor, Tensor]:
+    """x and p after so many leapfrog steps: half a step of x, a step of p, half a step of x."""
+    for _ in range(steps):
+        x = x + epsilon / 2 * p
+        p = p + epsilon * score_at(score, x, level)
+        x = x + epsilon / 2 * p
+    return x, p

@@ -18,6 +18,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from scorefield.samplers.checks import (
+    MOST_CALLS,
+    check_calls,
+    check_churn,
+    check_corrector,
+    check_count,
+    check_fresh,
+    check_leapfrog_size,
+    check_order,
+    check_taken,
+)
 from scorefield.samplers.settings import NoiseLevels, option, register
 from scorefield.spacing import check_rho, spaced
 
@@ -29,16 +40,15 @@ if TYPE_CHECKING:
     from scorefield.score import Score
 
 P = TypeVar("P", bound="PathSampler")
+K = TypeVar("K", bound="CountedSampler")
 
 SPACING = "How the noise levels are spaced: karras (evenly in σ^(1/ρ)) or geometric (evenly in log σ)."
 COUNTED = "By default 1, or as many as the calls allow where the model knows a list of levels."
-MOST_CALLS = 100_000
-"""The largest number of network calls per image."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PathSampler:
-    """What the samplers below share. Those with a count of updates at each level override `_with_count`."""
+    """What the samplers below share."""
 
     name: ClassVar[str]
     usual_calls: ClassVar[int]
@@ -46,17 +56,14 @@ class PathSampler:
     calls: int | None = option(None, "The most network calls per image. The noise schedule follows from it.")
     sigmas: tuple[float, ...] = ()
     """The noise schedule without its final 0; empty until a model is sampled."""
-    schedule: Literal["karras", "geometric"] = option(
-        "karras",
-        SPACING,
-    )
+    schedule: Literal["karras", "geometric"] = option("karras", SPACING)
     rho: float = option(7.0, "ρ of the karras schedule. A larger one makes shorter steps at small σ.")
 
     def __post_init__(self) -> None:
         sigmas = tuple(map(float, self.sigmas))
         object.__setattr__(self, "sigmas", sigmas)
         if self.calls is not None:
-            check_count("calls", self.calls, most=MOST_CALLS)
+            check_calls(self.calls)
         if self.schedule not in ("karras", "geometric"):
             raise ValueError(f"schedule must be karras or geometric; got {self.schedule!r}")
         check_rho(self.rho)
@@ -69,6 +76,10 @@ class PathSampler:
         made = self._calls(len(sigmas))
         if self.calls not in (None, made):
             raise ValueError(f"{len(sigmas)} sigmas make {made} calls; got calls={self.calls} (leave one of them out)")
+        if made > MOST_CALLS:
+            raise ValueError(
+                f"these settings make {made:,} calls per image, more than {MOST_CALLS:,} (choose smaller ones)"
+            )
         object.__setattr__(self, "calls", made)
 
     @property
@@ -131,7 +142,9 @@ class PathSampler:
         first, second = self._calls(1), self._calls(2)
         calls = self.calls if self.calls is not None else self.usual_calls if known is None else self._calls(known)
         if calls < first:
-            raise ValueError(f"{self.name} needs at least {first} calls with these settings; got calls={calls}")
+            raise ValueError(
+                f"{self.name} needs at least {first:,} calls with these settings; got calls={calls} (give more)"
+            )
         levels = 1 + (calls - first) // (second - first)
         if known is not None and levels > known:
             raise ValueError(
@@ -155,7 +168,11 @@ class PathSampler:
         return self._calls(levels)
 
     def _function(self) -> Callable[..., Iterator[State]]:
-        raise NotImplementedError
+        """The generator function, which has the sampler's name."""
+        from scorefield import samplers
+
+        function: Callable[..., Iterator[State]] = getattr(samplers, self.name)
+        return function
 
     def _arguments(self) -> dict[str, Any]:
         """Settings that the function takes."""
@@ -190,11 +207,6 @@ class Euler(FlowSampler):
     name: ClassVar[str] = "euler"
     usual_calls: ClassVar[int] = 50
 
-    def _function(self) -> Callable[..., Iterator[State]]:
-        from scorefield.samplers.probability_flow import euler
-
-        return euler
-
 
 @register
 @dataclass(frozen=True, kw_only=True)
@@ -210,12 +222,7 @@ class Heun(FlowSampler):
     churn_noise: float = option(1.0, "The fresh noise is multiplied by this.")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.churn < math.inf or not 0 <= self.churn_noise < math.inf:
-            raise ValueError(
-                f"churn and churn_noise must be finite and not negative; got {self.churn} and {self.churn_noise}"
-            )
-        if not self.churn_min <= self.churn_max:
-            raise ValueError(f"churn_min must not exceed churn_max; got {self.churn_min} and {self.churn_max}")
+        check_churn(self.churn, self.churn_min, self.churn_max, self.churn_noise)
         super().__post_init__()
 
     def scheduled(self, accepted: NoiseLevels) -> Heun:
@@ -232,11 +239,6 @@ class Heun(FlowSampler):
     def _calls(self, levels: int) -> int:
         return (2 * levels - 1) * self.resample
 
-    def _function(self) -> Callable[..., Iterator[State]]:
-        from scorefield.samplers.probability_flow import heun
-
-        return heun
-
     def _arguments(self) -> dict[str, Any]:
         names = ("churn", "churn_min", "churn_max", "churn_noise")
         return super()._arguments() | {name: getattr(self, name) for name in names}
@@ -252,11 +254,6 @@ class DPMpp2M(FlowSampler):
 
     schedule: Literal["karras", "geometric"] = option("geometric", SPACING)
 
-    def _function(self) -> Callable[..., Iterator[State]]:
-        from scorefield.samplers.probability_flow import dpmpp_2m
-
-        return dpmpp_2m
-
 
 @register
 @dataclass(frozen=True, kw_only=True)
@@ -267,11 +264,6 @@ class DPMpp3M(FlowSampler):
     usual_calls: ClassVar[int] = 20
 
     schedule: Literal["karras", "geometric"] = option("geometric", SPACING)
-
-    def _function(self) -> Callable[..., Iterator[State]]:
-        from scorefield.samplers.probability_flow import dpmpp_3m
-
-        return dpmpp_3m
 
 
 @register
@@ -285,14 +277,8 @@ class AdamsBashforth(FlowSampler):
     order: int = option(4, "The order of the method, 1 to 4. The first steps have lower orders.")
 
     def __post_init__(self) -> None:
-        if isinstance(self.order, bool) or self.order not in (1, 2, 3, 4):
-            raise ValueError(f"order must be 1, 2, 3 or 4; got {self.order}")
+        check_order(self.order)
         super().__post_init__()
-
-    def _function(self) -> Callable[..., Iterator[State]]:
-        from scorefield.samplers.probability_flow import adams_bashforth
-
-        return adams_bashforth
 
     def _arguments(self) -> dict[str, Any]:
         return super()._arguments() | {"order": self.order}
@@ -309,173 +295,135 @@ class Ancestral(PathSampler):
     eta: float = option(1.0, "How much of the noise of each step is fresh, from 0 to 1.")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.eta <= 1:
-            raise ValueError(f"eta must be from 0 (no fresh noise) to 1 (all of it); got {self.eta}")
+        check_fresh(self.eta)
         super().__post_init__()
 
     def _calls(self, levels: int) -> int:
         return levels
 
-    def _function(self) -> Callable[..., Iterator[State]]:
-        from scorefield.samplers.stochastic import ancestral
-
-        return ancestral
-
     def _arguments(self) -> dict[str, Any]:
         return {"eta": self.eta}
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountedSampler(PathSampler):
+    """What the samplers share that make several updates at each level: as many as the setting called `counted`."""
+
+    counted: ClassVar[str] = "steps"
+    least: ClassVar[int] = 1
+
+    schedule: Literal["karras", "geometric"] = option("geometric", SPACING)
+
+    def __post_init__(self) -> None:
+        if (given := getattr(self, self.counted)) is not None:
+            check_count(self.counted, given, least=self.least)
+        super().__post_init__()
+
+    @property
+    def _count(self) -> int:
+        given = getattr(self, self.counted)
+        return 1 if given is None else int(given)
+
+    def _for_list(self: K, known: int) -> K:
+        """With as many updates at each level as the calls allow, unless their number is given."""
+        if getattr(self, self.counted) is not None:
+            return self
+        first, second = (self._with(self.least + k)._calls(known) for k in (0, 1))
+        extra = max(((self.calls or self.usual_calls) - first) // (second - first), 0)
+        chosen = self._with(self.least + extra)
+        return replace(chosen, calls=self.calls and min(self.calls, chosen._calls(known)))
+
+    def _with(self: K, count: int) -> K:
+        changes: dict[str, Any] = {self.counted: count}
+        return replace(self, **changes)
+
+    def _cure(self) -> str:
+        return f"ask for fewer, or for more {self.counted}"
+
+
 @register
 @dataclass(frozen=True, kw_only=True)
-class PredictorCorrector(PathSampler):
+class PredictorCorrector(CountedSampler):
     """Reverse diffusion with Langevin corrections at each level (Song et al. 2021)."""
 
     name: ClassVar[str] = "predictor_corrector"
     usual_calls: ClassVar[int] = 200
+    counted: ClassVar[str] = "corrections"
+    least: ClassVar[int] = 0
 
-    schedule: Literal["karras", "geometric"] = option("geometric", SPACING)
-    corrections: int | None = option(
-        None,
-        "Langevin steps at each noise level. " + COUNTED,
-    )
+    corrections: int | None = option(None, "Langevin steps at each noise level. " + COUNTED)
     snr: float = option(0.16, "r, the signal-to-noise ratio that sets the size of these steps.")
     norms: Literal["expected", "measured"] = option(
         "expected", "Whether that takes |z|/|s| to be σ, or measures it for each image as the paper does."
     )
 
     def __post_init__(self) -> None:
-        if self.corrections is not None:
-            check_count("corrections", self.corrections, least=0)
-        if not 0 < self.snr < math.inf:
-            raise ValueError(f"snr must be positive and finite; got {self.snr} (Song et al. use 0.16 for CIFAR-10)")
-        if self.norms not in ("expected", "measured"):
-            raise ValueError(f"norms must be expected or measured; got {self.norms!r}")
+        check_corrector(self.snr, self.norms)
         super().__post_init__()
 
-    def _for_list(self, known: int) -> PredictorCorrector:
-        if self.corrections is not None:
-            return self
-        each = max((self.calls or self.usual_calls) // known, 1)
-        return replace(self, corrections=each - 1, calls=self.calls and min(self.calls, each * known))
-
-    def _cure(self) -> str:
-        return "ask for fewer, or for more corrections"
-
     def _calls(self, levels: int) -> int:
-        return levels * (1 + (1 if self.corrections is None else self.corrections))
-
-    def _function(self) -> Callable[..., Iterator[State]]:
-        from scorefield.samplers.stochastic import predictor_corrector
-
-        return predictor_corrector
+        return levels * (1 + self._count)
 
     def _arguments(self) -> dict[str, Any]:
-        corrections = 1 if self.corrections is None else self.corrections
-        return {"corrections": corrections, "snr": self.snr, "norms": self.norms}
+        return {"corrections": self._count, "snr": self.snr, "norms": self.norms}
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class ConsistentAnnealed(PathSampler):
+class ConsistentAnnealed(CountedSampler):
     """Consistent annealed sampling (Jolicoeur-Martineau et al. 2021): no more noise than the level says."""
 
     name: ClassVar[str] = "consistent_annealed"
     usual_calls: ClassVar[int] = 200
 
-    schedule: Literal["karras", "geometric"] = option("geometric", SPACING)
-    steps: int | None = option(
-        None,
-        "Updates at each noise level. " + COUNTED,
-    )
+    steps: int | None = option(None, "Updates at each noise level. " + COUNTED)
     eta: float | None = option(None, "η, the share of the noise that each update takes away.")
 
     def __post_init__(self) -> None:
-        if self.steps is not None:
-            check_count("steps", self.steps)
-        if self.eta is not None and not 0 < self.eta < 2:
-            raise ValueError(f"eta must be positive and below 2; got {self.eta}")
         super().__post_init__()
-
-    def _for_list(self, known: int) -> ConsistentAnnealed:
-        if self.steps is not None:
-            return self
-        each = max((self.calls or self.usual_calls) // known, 1)
-        return replace(self, steps=each, calls=self.calls and min(self.calls, each * known))
-
-    def _cure(self) -> str:
-        return "ask for fewer, or for more steps"
+        if self.eta is not None:
+            check_taken(self.eta, self.sigmas)
 
     def _calls(self, levels: int) -> int:
-        return levels * (self.steps or 1)
-
-    def _function(self) -> Callable[..., Iterator[State]]:
-        from scorefield.samplers.stochastic import consistent_annealed
-
-        return consistent_annealed
+        return levels * self._count
 
     def _arguments(self) -> dict[str, Any]:
-        return {"steps": self.steps or 1, "eta": self.eta or self._usual_eta()}
+        return {"steps": self._count, "eta": self.eta or self._usual_eta()}
 
     def _usual_eta(self) -> float:
-        """Half as much again as the least that reaches the next level; all of it where there are several updates at
-        each level, which made the best digits with the paper's network."""
+        """1.5 times the least η that reaches the next level; 1 with several updates at each level.
+
+        The latter made the best digits with the paper's network.
+        """
         ratio = max((b / a for a, b in pairwise(self.sigmas)), default=0.5)
-        return 1.0 if (self.steps or 1) > 1 else min(1.5 * (1 - ratio), 1.0)
+        return 1.0 if self._count > 1 else min(1.5 * (1 - ratio), 1.0)
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class AnnealedHMC(PathSampler):
+class AnnealedHMC(CountedSampler):
     """Hamiltonian dynamics at each noise level."""
 
     name: ClassVar[str] = "annealed_hmc"
     usual_calls: ClassVar[int] = 1000
 
-    schedule: Literal["karras", "geometric"] = option("geometric", SPACING)
-    steps: int | None = option(
-        None,
-        "Trajectories at each noise level. " + COUNTED,
-    )
+    steps: int | None = option(None, "Trajectories at each noise level. " + COUNTED)
     leapfrog: int = option(5, "Leapfrog steps of each trajectory, one network call each.")
     leapfrog_size: float = option(0.5, "The size of a leapfrog step as a multiple of σ; it must be below 2.")
 
     def __post_init__(self) -> None:
-        if self.steps is not None:
-            check_count("steps", self.steps)
         check_count("leapfrog", self.leapfrog)
-        if not 0 < self.leapfrog_size < 2:
-            raise ValueError(f"leapfrog_size must be positive and below 2; got {self.leapfrog_size}")
+        check_leapfrog_size("leapfrog_size", self.leapfrog_size)
         super().__post_init__()
 
-    def _for_list(self, known: int) -> AnnealedHMC:
-        if self.steps is not None:
-            return self
-        each = max(((self.calls or self.usual_calls) - 1) // (known * self.leapfrog), 1)
-        return replace(self, steps=each, calls=self.calls and min(self.calls, replace(self, steps=each)._calls(known)))
-
-    def _cure(self) -> str:
-        return "ask for fewer, or for more steps"
-
     def _calls(self, levels: int) -> int:
-        return levels * (self.steps or 1) * self.leapfrog + 1
+        return levels * self._count * self.leapfrog + 1
 
     def _updates(self, levels: int) -> int:
-        return levels * (self.steps or 1) + 1
-
-    def _function(self) -> Callable[..., Iterator[State]]:
-        from scorefield.samplers.hamiltonian import annealed_hmc
-
-        return annealed_hmc
+        return levels * self._count + 1
 
     def _arguments(self) -> dict[str, Any]:
-        return {"steps": self.steps or 1, "leapfrog": self.leapfrog, "step_size": self.leapfrog_size}
-
-
-def check_count(name: str, value: int, *, least: int = 1, most: float = math.inf) -> None:
-    """Raise an error unless the value is a whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        bounds = f"from {least} on" if most == math.inf else f"from {least} to {most:,}"
-        raise ValueError(f"{name} must be a whole number {bounds}; got {value}")
+        return {"steps": self._count, "leapfrog": self.leapfrog, "step_size": self.leapfrog_size}
 
 
 def spread(levels: tuple[float, ...], n: int) -> tuple[float, ...]:

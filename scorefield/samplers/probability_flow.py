@@ -25,13 +25,13 @@ from scorefield.samplers.base import (
     Constraint,
     State,
     Update,
-    check_whole,
     draw,
     path_from,
     score_at,
     unconstrained,
     walk,
 )
+from scorefield.samplers.checks import check_churn, check_count, check_order
 from scorefield.score import Score
 
 History = Sequence[tuple[Tensor | float, Tensor]]
@@ -79,10 +79,7 @@ def heun(
     of standard deviation churn_noise √(σ̂² − σᵢ²). The score must then accept these σ̂ too.
     """
     levels, sigma = path_from(x, sigmas)
-    if not 0 <= churn < math.inf or not 0 <= churn_noise < math.inf:
-        raise ValueError(f"churn and churn_noise must be finite and not negative; got {churn} and {churn_noise}")
-    if not churn_min <= churn_max:
-        raise ValueError(f"churn_min must not exceed churn_max; got {churn_min} and {churn_max}")
+    check_churn(churn, churn_min, churn_max, churn_noise)
     gamma = min(churn / (len(sigma) - 1), math.sqrt(2) - 1)
 
     def update(x: Tensor, i: int) -> Tensor:
@@ -193,8 +190,7 @@ def adams_bashforth(
     the first steps. The coefficients are exact for steps of any lengths. `history` gives it exact values to start from.
     """
     levels, sigma = path_from(x, sigmas)
-    if order not in (1, 2, 3, 4):
-        raise ValueError(f"order must be 1, 2, 3 or 4; got {order}")
+    check_order(order)
     past = _past(score, history, sigma[0], _slope)
 
     def update(x: Tensor, i: int) -> Tensor:
@@ -234,7 +230,7 @@ def _plan(
     update: Callable[..., Tensor], sigma: list[float], randn_like: RandnLike, resample: int
 ) -> Iterator[tuple[Update, int]]:
     """The updates of a sampler and the levels they lead to: each step `resample` times, with jumps back between."""
-    check_whole("resample", resample)
+    check_count("resample", resample)
 
     def jump(x: Tensor, i: int) -> Tensor:
         return x + math.sqrt(sigma[i] ** 2 - sigma[i + 1] ** 2) * draw(randn_like, x)

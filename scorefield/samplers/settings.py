@@ -15,6 +15,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from scorefield.samplers.checks import check_calls, check_count
+from scorefield.spacing import spaced
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -114,8 +117,7 @@ class AnnealedLangevin:
         decreasing = all(a > b for a, b in pairwise(sigmas))
         if not sigmas or not decreasing or not 0 < sigmas[-1] <= sigmas[0] < math.inf:
             raise ValueError(f"sigmas must be positive, finite and decreasing; got {list(sigmas)}")
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"steps must be a whole number from 1 on; got {self.steps}")
+        check_count("steps", self.steps)
         if not 0 < self.step_size < math.inf:
             raise ValueError(f"step_size must be a positive number; got {self.step_size}")
 
@@ -168,9 +170,13 @@ class AnnealedLangevin:
             return sampler
         if "steps" in values:
             raise ValueError("--calls sets the number of steps (leave out calls or steps)")
+        check_calls(calls)
         steps = (calls - sampler.denoise) // len(self.sigmas)
         if steps < 1:
-            raise ValueError(f"{len(self.sigmas)} noise levels need at least as many calls; got calls={calls}")
+            least = len(self.sigmas) + sampler.denoise
+            raise ValueError(
+                f"{self.name} needs at least {least} calls with these settings; got calls={calls} (give more)"
+            )
         return replace(sampler, steps=steps) if "step_size" in values else sampler.with_steps(steps)
 
     def at_pace(self, k: int) -> AnnealedLangevin:
@@ -257,7 +263,7 @@ def changed(
         accepted = NoiseLevels(sampler.sigmas[-1], sampler.sigmas[0], tuple(sampler.sigmas))
     if name is not None and name != sampler.name:
         sampler = _new(name, accepted)
-    known = [*options(type(sampler)), *(["calls"] if hasattr(sampler, "changed") else [])]
+    known = list(dict.fromkeys([*options(type(sampler)), *(["calls"] if hasattr(sampler, "changed") else [])]))
     if foreign := sorted(given.keys() - set(known)):
         raise ValueError(f"{sampler.name} has no setting {', '.join(foreign)} (its settings are {', '.join(known)})")
     if given:
@@ -266,10 +272,19 @@ def changed(
 
 
 def _new(name: str, accepted: NoiseLevels) -> Any:  # noqa: ANN401
-    """The sampler of that name with its usual settings, on the levels of the network if it needs a schedule."""
+    """The sampler of that name with its usual settings, on the levels of the network if it needs a schedule.
+
+    In a range the levels are as near to each other as the paper's, 10 for a factor of 100. The step size of annealed
+    Langevin dynamics is the paper's for these levels, 0.2 σ_L².
+    """
     if name in SAMPLERS and hasattr(SAMPLERS[name], "scheduled"):
         return SAMPLERS[name]()
-    return from_dict({"name": name, "sigmas": list(accepted.listed or (accepted.high, accepted.low))})
+    levels = 1 + math.ceil(9 * math.log(accepted.high / accepted.low) / math.log(100) - 1e-9)
+    sigmas = accepted.listed or spaced(accepted.high, accepted.low, levels, rho=math.inf)
+    sampler = from_dict({"name": name, "sigmas": list(sigmas)})
+    if isinstance(sampler, AnnealedLangevin):
+        sampler = replace(sampler, step_size=float(f"{0.2 * sigmas[-1] ** 2:g}"))
+    return sampler
 
 
 def with_denoising(sampler: Any, denoise: bool) -> Any:  # noqa: ANN401

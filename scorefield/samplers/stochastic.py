@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -22,13 +21,13 @@ from scorefield.samplers.base import (
     Constraint,
     State,
     Update,
-    check_whole,
     draw,
     path_from,
     score_at,
     unconstrained,
     walk,
 )
+from scorefield.samplers.checks import check_corrector, check_count, check_fresh, check_taken
 from scorefield.score import Score
 
 
@@ -48,8 +47,7 @@ def ancestral(
     η = 0 is the deterministic `euler`. One call a step.
     """
     levels, sigma = path_from(x, sigmas)
-    if not 0 <= eta <= 1:
-        raise ValueError(f"eta must be from 0 (no fresh noise) to 1 (all of it); got {eta}")
+    check_fresh(eta)
 
     def update(x: Tensor, i: int) -> Tensor:
         now, after = sigma[i], sigma[i + 1]
@@ -84,11 +82,8 @@ def predictor_corrector(
     code the corrector comes first, so that the first level has one and the last step denoises.
     """
     levels, sigma = path_from(x, sigmas)
-    check_whole("corrections", corrections, 0)
-    if not 0 < snr < math.inf:
-        raise ValueError(f"snr must be positive and finite; got {snr} (Song et al. use 0.16 for CIFAR-10)")
-    if norms not in ("expected", "measured"):
-        raise ValueError(f"norms must be expected or measured; got {norms!r}")
+    check_count("corrections", corrections, least=0)
+    check_corrector(snr, norms)
 
     def correct(x: Tensor, i: int) -> Tensor:
         s, z = score_at(score, x, levels[i]), draw(randn_like, x)
@@ -125,14 +120,13 @@ def consistent_annealed(
         x ← x + η σᵢ² s(x, σᵢ) + β σᵢ₊₁ z,   β² = 1 − ((1 − η) σᵢ/σᵢ₊₁)².
 
     Annealed Langevin dynamics leaves more noise than its level says. `steps` updates are made from each level, the last
-    of them to the next level and those before to the same level, σᵢ₊₁ = σᵢ: for networks that know few levels. Where
-    the next level is so far that β² < 0, η is raised to 1 − σᵢ₊₁/σᵢ there, which is Euler's step.
+    of them to the next level and those before to the same level, σᵢ₊₁ = σᵢ. (The paper has more levels instead, which
+    a network that knows a list of levels does not accept.) Where the next level is so far that β² < 0, η is raised to
+    1 − σᵢ₊₁/σᵢ, which is Euler's step.
     """
     levels, sigma = path_from(x, sigmas)
-    check_whole("steps", steps)
-    nearest = min((b / a for a, b in pairwise(sigma) if b), default=1.0)
-    if not 0 < eta <= 1 + nearest:
-        raise ValueError(f"eta must be positive and at most 1 + σᵢ₊₁/σᵢ = {1 + nearest:g}; got {eta}")
+    check_count("steps", steps)
+    check_taken(eta, sigma)
 
     def update(x: Tensor, i: int, after: float) -> Tensor:
         taken = max(eta, 1 - after / sigma[i]) if after else 1.0

@@ -7,13 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from small_evaluation import Small, dots
+from small_evaluation import small as small
 
 from cli.calls import failure
-from scorefield import AnnealedLangevin, Heun, geometric, load
+from scorefield import AnnealedLangevin, ConsistentAnnealed, Heun, geometric, load
 from scorefield.cli import main
+from scorefield.evaluation.frontier import read_frontier
+from scorefield.images import to_bytes
 from scorefield.models.model import save_model
 from scorefield.models.recipes import Recipe
 from scorefield.networks import RefineNet
+from scorefield.samplers import to_dict, with_denoising
 
 
 def call(*words: object) -> None:
@@ -45,7 +51,7 @@ def test_sample_with_another_sampler(model: Path, tmp_path: Path) -> None:
         (("--sampler", "euler", "--calls", 9), "knows 3 noise levels, with which euler makes at most 3 calls"),
         (("--sampler", "heun", "--churn", -1), "churn and churn_noise must be finite and not negative"),
         (("--sampler", "heun", "--steps", 3), "heun has no setting steps"),
-        (("--calls", 2), "3 noise levels need at least as many calls"),
+        (("--calls", 2), "annealed_langevin needs at least 3 calls with these settings; got calls=2 (give more)"),
     ],
 )
 def test_wrong_settings_write_nothing(
@@ -85,10 +91,48 @@ def test_frontier_of_the_toy(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json.loads((tmp_path / "frontier.json").read_text()) == found
 
 
+def test_frontier_of_a_model(model: Path, small: Small, tmp_path: Path) -> None:
+    """The FID of the images that Model.sample makes. The model's own sampler is marked, with a last denoising step."""
+    np.save(tmp_path / "data.npy", data := dots(50, 1))
+    words = (
+        "frontier",
+        model,
+        "-n",
+        40,
+        "--samplers",
+        "consistent_annealed",
+        "--calls",
+        6,
+        "--data",
+        tmp_path / "data.npy",
+    )
+    call(*words, "--out", tmp_path / "out", "--device", "cpu")
+    found = read_frontier(tmp_path / "out" / "frontier.json")
+    loaded, real = load(model), small(torch.from_numpy(data[..., None])).double()
+    own = with_denoising(loaded.sampler, True)
+    assert found.usual == to_dict(own)
+    assert [(trial.sampler, trial.calls) for trial in found.trials] == [
+        ("annealed_langevin", 13),
+        ("consistent_annealed", 6),
+    ]
+    for trial, sampler in zip(found.trials, (own, ConsistentAnnealed(calls=6)), strict=True):
+        features = small(torch.from_numpy(to_bytes(loaded.sample(40, sampler=sampler)))).double()
+        (m, c), (m2, c2) = ((each.mean(0), each.T.cov()) for each in (features, real))
+        cross = torch.linalg.eigvals(c @ c2).real.clamp(min=0).sqrt().sum()
+        assert trial.value == pytest.approx(
+            ((m - m2).square().sum() + c.trace() + c2.trace() - 2 * cross).item(), rel=1e-3
+        )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("toy", "--calls", "0"), "--calls must be 1 or more; got 0"),
+        (("toy", "--calls", "5", "0"), "--calls must be from 1 to 100,000; got 0"),
+        (("toy", "--calls", "1000000000"), "--calls must be from 1 to 100,000; got 1000000000"),
+        (
+            ("toy", "--samplers", "annealed_hmc", "--calls", "3"),
+            "nothing to try: annealed_hmc with 3 calls is left out",
+        ),
         (("toy", "-n", "1"), "-n must be from 2"),
         (("nowhere",), "nowhere"),
     ],
@@ -99,3 +143,4 @@ def test_wrong_calls_of_frontier(
     status, said = failure(capsys, "frontier", *words, "--out", tmp_path / "out")
     assert status == 2
     assert message in said
+    assert not (tmp_path / "out").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from scorefield import GaussianMixture
-from scorefield.evaluation.frontier import Frontier, Toy, candidates, distance_to, run_trials
+from scorefield.evaluation.frontier import Frontier, Toy, Trial, candidates, distance_to, read_frontier, run_trials
 from scorefield.samplers import SAMPLERS, AnnealedLangevin, Euler, NoiseLevels, to_dict
 
 TOY = Toy([-5.0, -5.0], [5.0, 5.0], [1 / 5, 4 / 5], 8.0)
@@ -96,3 +97,24 @@ def test_trials_are_written_one_by_one_and_found_again(tmp_path: Path) -> None:
     *_, other = run_trials(path, Frontier(**(vars(START) | {"seed": 1})), found[:1], measure)
     assert measured == [2, 3, 4, 2]
     assert len(other.trials) == 1
+
+
+def trials_of(values: dict[tuple[str, int], float]) -> tuple[Trial, ...]:
+    return tuple(Trial(name, calls, value, 500, 1.0, {"calls": calls}) for (name, calls), value in values.items())
+
+
+def test_the_cheapest_trial_that_is_as_good_as_the_marked_one() -> None:
+    trials = trials_of({("a", 1000): 2.0, ("b", 10): 2.5, ("b", 50): 2.0, ("c", 50): 1.9, ("c", 90): 1.0})
+    found = replace(START, usual={"calls": 1000}, trials=trials)
+    assert found.own == trials[0]
+    assert found.cheapest == trials[3]
+    assert replace(found, trials=trials[1:]).cheapest is None
+    assert replace(found, trials=trials[:2]).cheapest == trials[0]
+
+
+def test_a_file_that_is_no_frontier(tmp_path: Path) -> None:
+    path = tmp_path / "frontier.json"
+    for text in ("", "[]", '{"trials": [{}]}', '{"what": "toy", "trials": []}'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"frontier\.json is not a file of scorefield frontier"):
+            read_frontier(path)

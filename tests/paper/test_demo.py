@@ -17,17 +17,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import scorefield
 from scorefield.cli import main
 from scorefield.models import pretrained
 from scorefield.models.build import build_network
-from scorefield.models.model import save_model
+from scorefield.models.model import load, save_model
 from scorefield.models.recipes import Recipe
 from scorefield.paper import demo
 from scorefield.progress import track
+from scorefield.samplers import ConsistentAnnealed, to_dict
 
 RECIPE = Recipe(width=2, levels=2, step_size=1e-5, sample_steps=12)
-STEPS = 4
-OWN_STEPS = demo.STEPS
+CALLS = 8
+OWN_CALLS = demo.CALLS
+MEASUREMENTS = Path(__file__).parents[2] / "docs" / "measurements"
 VOID = {"meta", "link", "img", "source"}
 
 
@@ -83,7 +86,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pretrained, "FOLDERS", [folder])
-        patch.setattr(demo, "STEPS", STEPS)
+        patch.setattr(demo, "CALLS", CALLS)
         yield
 
 
@@ -110,9 +113,8 @@ def test_the_demo_shows_the_papers_main_argument(made: Made) -> None:
 
 
 def test_it_shows_progress(made: Made) -> None:
-    calls = STEPS * RECIPE.levels
     assert made.err.count("1000 of 1000") == 2
-    assert made.err.count(f"{calls} of {calls}") == 2
+    assert made.err.count(f"{CALLS} of {CALLS}") == 2
 
 
 def test_it_says_which_files_it_made(made: Made) -> None:
@@ -150,7 +152,7 @@ def test_the_page_holds_every_picture(made: Made) -> None:
     animated = [each for each in inside if each.startswith(b"GIF")]
     assert len(animated) == 1
     with Image.open(io.BytesIO(animated[0])) as picture:
-        picture.seek(STEPS * RECIPE.levels - 1)
+        picture.seek(CALLS - 1)
         assert np.array_equal(np.asarray(picture.convert("L")), end)
     stills = [np.asarray(Image.open(io.BytesIO(each))) for each in inside if each not in animated]
     assert sum(np.array_equal(each, end) for each in stills) == 2  # one of them for people who prefer reduced motion
@@ -164,7 +166,7 @@ def test_the_page_holds_every_picture(made: Made) -> None:
 
 def test_the_animation_ends_with_the_digits(made: Made) -> None:
     with Image.open(made.folder / "digits.gif") as picture:
-        assert picture.n_frames == STEPS * RECIPE.levels
+        assert picture.n_frames == CALLS
         picture.seek(picture.n_frames - 1)
         last = np.asarray(picture.convert("L"))
     with Image.open(made.folder / "digits.png") as picture:
@@ -205,24 +207,25 @@ def test_the_pages_commands_make_its_pictures(made: Made, monkeypatch: pytest.Mo
         assert (made.folder / name).read_bytes() == before
 
 
-def test_fewer_steps_are_larger_in_proportion_and_the_page_says_so(made: Made) -> None:
+def test_the_page_tells_its_sampler_and_the_papers(made: Made) -> None:
+    """The numbers of the model's own sampler are its recipe's: 2 levels of 12 steps."""
     text = " ".join(Page(made.page).text.split())
-    assert "--steps 4 --step-size 3e-05" in text
-    for setting in ("T = 4", "ε = 3e-05", "T = 12", "ε = 1e-05"):
-        assert setting in text
+    assert text.count("--sampler consistent_annealed --calls 8 --seed 3") == 2
+    assert "16 samples, after 8 network calls" in text
+    assert "T = 12 steps of size ε = 1e-05 at each noise level: 24 network calls" in text
+    numbers = json.loads((made.folder / "demo.json").read_text())["digits"]
+    assert numbers.items() >= {"sampler": "consistent_annealed", "calls": 8, "levels": 2}.items()
 
 
-def test_the_page_of_the_models_own_settings_names_them_once(
-    tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo, "STEPS", RECIPE.sample_steps)
-    page = Page(demo.make(tmp_path).page.read_text(encoding="utf-8"))
-    assert page.text.count("T = ") == page.text.count("T = 12") == 1
-
-
-def test_the_demos_own_settings() -> None:
-    """The step size is well below 4σ² = 4e-4, where Langevin dynamics becomes unstable."""
-    assert 2e-5 * 100 / OWN_STEPS <= 1e-4
+def test_the_demos_sampler_is_the_one_that_was_measured() -> None:
+    """At least 88 % of the samples of its model are accepted as digits; the digit of the page is small."""
+    measured = json.loads((MEASUREMENTS / "mnist_small_few_calls.json").read_text())
+    model = load(Path(scorefield.__file__).parent / "weights" / f"{demo.MODEL}.safetensors")  # not the tiny one
+    assert measured["model_digest"] == model.digest[:12]
+    wanted = to_dict(ConsistentAnnealed(calls=OWN_CALLS).scheduled(model.accepted))
+    (found,) = [each for each in measured["trials"] if each["sampler"] == wanted["name"] and each["calls"] == OWN_CALLS]
+    assert found["steps_at_each_level"] == wanted["steps"]
+    assert found["accepted"] - 2 * found["standard_error"] >= 0.88
     assert demo.DIGIT.stat().st_size < 500
 
 

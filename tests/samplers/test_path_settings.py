@@ -170,7 +170,16 @@ def test_karras() -> None:
         (lambda: Ancestral(eta=2), "eta must be from 0"),
         (lambda: PredictorCorrector(snr=0), "snr must be positive"),
         (lambda: PredictorCorrector(corrections=-1), "corrections must be a whole number from 0"),
-        (lambda: ConsistentAnnealed(eta=2), "eta must be positive and below 2"),
+        (lambda: ConsistentAnnealed(eta=2.1), "eta must be positive and at most"),
+        (lambda: ConsistentAnnealed(eta=math.nan), "eta must be positive and at most"),
+        (lambda: ConsistentAnnealed(eta=1.9).scheduled(LIST), r"at most 1 \+ σᵢ₊₁/σᵢ = 1.599"),
+        (lambda: Ancestral(eta=math.nan), "eta must be from 0"),
+        (lambda: PredictorCorrector(snr=math.nan), "snr must be positive"),
+        (lambda: Euler(rho=math.nan), "rho must be positive"),
+        (lambda: Euler(sigmas=(math.nan,)), "sigmas must be positive, finite"),
+        (lambda: Heun(churn=math.nan), "churn and churn_noise"),
+        (lambda: ConsistentAnnealed(steps=10**9).scheduled(LIST), "make 10,000,000,000 calls per image"),
+        (lambda: changed(AnnealedLangevin(LEVELS), {"calls": 10**9}), "calls must be a whole number from 1 to 100,000"),
         (lambda: ConsistentAnnealed(steps=0), "steps must be a whole number"),
         (lambda: AnnealedHMC(leapfrog=0), "leapfrog must be a whole number"),
         (lambda: AnnealedHMC(leapfrog_size=2), "leapfrog_size must be positive and below 2"),
@@ -206,10 +215,24 @@ def test_calls_of_annealed_langevin_keep_its_way() -> None:
     assert changed(langevin, {"calls": 251, "denoise": True}) == replace(
         langevin, steps=25, step_size=8e-5, denoise=True
     )
-    with pytest.raises(ValueError, match="at least as many calls"):
+    with pytest.raises(ValueError, match="annealed_langevin needs at least 10 calls"):
         changed(langevin, {"calls": 9})
     with pytest.raises(ValueError, match="leave out calls or steps"):
         changed(langevin, {"calls": 90, "steps": 3})
+    with pytest.raises(ValueError, match=r"its settings are step_size, steps, denoise, calls\)"):
+        changed(langevin, {"churn": 1})
+    with pytest.raises(ValueError, match=r"its settings are calls, schedule, rho, eta\)"):
+        changed(langevin, {"churn": 1}, name="ancestral")
+
+
+def test_annealed_langevin_for_a_range_is_like_the_papers() -> None:
+    """As many levels for a factor of 100 as the paper's 10, and 0.2 σ² for the step size, its 2e-5 for σ = 0.01."""
+    found = changed(Heun(), {}, name="annealed_langevin", accepted=NoiseLevels(0.01, 1.0))
+    torch.testing.assert_close(torch.tensor(found.sigmas), geometric(1.0, 0.01, 10))
+    assert (found.steps, found.step_size) == (100, 2e-5)
+    found = changed(Heun(), {}, name="annealed_langevin", accepted=NoiseLevels(0.1, 200.0))
+    torch.testing.assert_close(torch.tensor(found.sigmas), geometric(200.0, 0.1, 16))
+    assert found.step_size == 2e-3
 
 
 class Exact(nn.Module):
@@ -231,7 +254,7 @@ def test_a_model_with_any_sampler(name: str) -> None:
     model = Model(Exact(), (1, 4, 4), AnnealedLangevin((1.0, 0.1)))
     sampler = PATH[name](calls={"predictor_corrector": 200, "annealed_hmc": 1000}.get(name, 60))
     images = model.sample(400, seed=3, sampler=sampler, batch_size=400)
-    torch.testing.assert_close(images[:9], model.sample(9, seed=3, sampler=sampler, batch_size=2))
+    torch.testing.assert_close(images[:3], model.sample(3, seed=3, sampler=sampler, batch_size=2))
     distance = torch.minimum((images - 0.25).abs(), (images - 0.75).abs())
     assert (distance < 0.1).double().mean() > 0.95
     assert (images.mean((1, 2, 3)) > 0.5).double().mean().item() == pytest.approx(0.75, abs=0.1)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         last,
         predictor_corrector,
     )
-    from scorefield.score import Score, denoised, from_denoiser, from_energy
+    from scorefield.score import Score, denoised, from_denoiser, from_energy, guided
     from scorefield.training import train
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "from_denoiser",
     "from_energy",
     "geometric",
+    "guided",
     "heun",
     "karras",
     "known_pixels",
@@ -123,7 +124,7 @@ _MODULES = {
         "last",
         "predictor_corrector",
     ),
-    "score": ("Score", "denoised", "from_denoiser", "from_energy"),
+    "score": ("Score", "denoised", "from_denoiser", "from_energy", "guided"),
     "training": ("train",),
 }
 """Modules and the names they define. They are imported when first asked for: PyTorch takes two seconds to import, and

@@ -77,6 +77,24 @@ def level_at(schedule: Tensor, u: Tensor) -> Tensor:
     return schedule[(u * len(schedule)).long()]
 
 
+def log_normal(
+    mean: float, std: float, *, sigma_range: tuple[float, float], generator: torch.Generator | None = None
+) -> DrawSigma:
+    """ln σ ~ N(mean, std²) for each example, cut off at the ends of the range: for a network that accepts all σ."""
+
+    def draw(x: Tensor) -> Tensor:
+        device = generator.device if generator else x.device
+        z = torch.randn(x.shape[:1], generator=generator, device=device).to(x.device)
+        return log_normal_at(z, mean, std, sigma_range)
+
+    return draw
+
+
+def log_normal_at(z: Tensor, mean: float, std: float, sigma_range: tuple[float, float]) -> Tensor:
+    """The σ that standard normal numbers z choose: `log_normal` with random numbers of the caller's."""
+    return (mean + std * z).exp().clamp(*sigma_range)
+
+
 def every_level(sigmas: Tensor | Sequence[float]) -> DrawSigma:
     """All levels for all examples, (L, B): the full sum of Eq. 6, at the cost of L network calls."""
     schedule = as_schedule(sigmas)
@@ -187,6 +205,12 @@ class SampleNoise:
             return fused
         u = (self._words(x) * 2**-32)[:, : math.prod(x.shape[1:])].reshape(x.shape)
         return u.to(x).clamp(max=1 - torch.finfo(x.dtype).eps / 2)  # rounding must not make it 1
+
+    def reserve(self, x: Tensor) -> tuple[Tensor, int]:
+        """The keys, (2, B, 1), and the number of the next draw, for a kernel that makes the numbers itself."""
+        self._check(x)
+        self._draws += 1
+        return self._key, self._draws - 1
 
     def _fused(self, x: Tensor, *, normal: bool) -> Tensor | None:
         """The next draw in one launch, where there is a GPU."""

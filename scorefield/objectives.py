@@ -94,3 +94,19 @@ def weighted(
 ) -> Tensor:
     """λ(σ) ℓ(θ; σ) for each example, (B,): the terms of Eq. 6, for losses by noise level."""
     return weight(sigma) * objective(score, x, sigma)
+
+
+def unit_weight(sigma_data: float) -> Callable[[Tensor], Tensor]:
+    """λ(σ) = σ² (1 + σ²/σ_d²):  with it a network of `networks.UNet` has the loss D/2 at all σ before it is trained,
+    for data of standard deviation σ_d in D dimensions (Karras et al. 2022, there for a denoiser's square error)."""
+
+    def weight(sigma: Tensor) -> Tensor:
+        return sigma.square() * (1 + sigma.square() / sigma_data**2)
+
+    return weight
+
+
+def uncertain(losses: Tensor, log_variance: Tensor, dimensions: int) -> Tensor:
+    """λℓ/eᵘ + D u/2  for each example: least for eᵘ = 2λℓ/D, so that u(σ) learns how large the losses are at σ, and the
+    first term weighs all σ alike (Kendall et al. 2018; Karras et al. 2024)."""
+    return losses * (-log_variance).exp() + log_variance * (dimensions / 2)

@@ -50,7 +50,7 @@ class Bar:
         """`done` parts are done now. `note` is shown beside them, a loss for instance."""
         self.done, self.note = done, note or self.note
         if self._rich:
-            self._rich.update(self._rich.task_ids[0], completed=done, note=self.note)
+            self._rich.update(self._rich.task_ids[0], completed=done, total=self.total, note=self.note)
         elif time.monotonic() - self.said >= SECONDS_BETWEEN_LINES:
             self.said = time.monotonic()
             left = (self.said - self.start) / (done - self.first) * (self.total - done)

@@ -9,6 +9,7 @@ take any of them. What depends on more (a label, say) is bound outside: ``partia
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -89,6 +90,49 @@ def unbind(score: ConditionalScore) -> tuple[ConditionalScore, dict[str, Tensor]
     conditions = {name: value for name, value in score.keywords.items() if isinstance(value, Tensor)}
     others = {name: value for name, value in score.keywords.items() if name not in conditions}
     return partial(score.func, *score.args, **others), conditions
+
+
+def guided(score_with_label: Score, score_without: Score, weight: float) -> Score:
+    """Classifier-free guidance (Ho & Salimans 2022):  s = s₁ + w (s₁ − s₀),  with s₁ given a label and s₀ given none.
+
+    w = 0 is s₁ itself, w = −1 is s₀, and w > 0 goes beyond s₁, away from s₀: samples are more typical of their label,
+    and less diverse. Others write s₀ + g (s₁ − s₀), which is the same with g = 1 + w: their g = 1 is w = 0 here, and
+    their g = 0 is w = −1.
+
+    Two `partial`s of one network, `partial(network, label=y)` and `partial(network, label=torch.full_like(y, −1))`, are
+    computed in one call with twice the batch. Other scores are called one after the other.
+    """
+    if not math.isfinite(weight):
+        raise ValueError(f"the weight of guidance must be finite; got {weight} (0 is no guidance)")
+    if weight == 0:
+        return score_with_label
+    (network, given), (other, without) = unbind(score_with_label), unbind(score_without)
+    shared = bool(given) and given.keys() == without.keys() and _same_partial(network, other)
+
+    def score(x: Tensor, sigma: Tensor) -> Tensor:
+        pairs = {name: (value, without[name]) for name, value in given.items()} if shared else {}
+        if pairs and all(a.shape == b.shape and a.shape[:1] == x.shape[:1] for a, b in pairs.values()):
+            conditions = {name: torch.cat(pair) for name, pair in pairs.items()}
+            twice = torch.cat([x, x])
+            both = network(twice, torch.cat([sigma, sigma]) if sigma.ndim else sigma, **conditions)
+            s1, s0 = same_shape(both, twice).chunk(2)
+        else:
+            s1, s0 = (same_shape(each(x, sigma), x) for each in (score_with_label, score_without))
+        return s1 + weight * (s1 - s0)
+
+    return score
+
+
+def _same_partial(one: ConditionalScore, other: ConditionalScore) -> bool:
+    """Whether two results of `unbind` are the same function with the same arguments."""
+    if not (isinstance(one, partial) and isinstance(other, partial) and one.func == other.func):
+        return False
+    same_names = len(one.args) == len(other.args) and one.keywords.keys() == other.keywords.keys()
+    return (
+        same_names
+        and all(a is b for a, b in zip(one.args, other.args, strict=True))
+        and all(value is other.keywords[name] for name, value in one.keywords.items())
+    )
 
 
 def denoised(score: Score, x: Tensor, sigma: Tensor | float) -> Tensor:

@@ -184,7 +184,7 @@ def read_header(path: Path) -> None:
 def trainer() -> Trainer:
     network = build_network(RECIPE, channels=1)
     loss = score_matching(network, torch.tensor([1.0]))
-    made = Trainer(network, loss, adam(network, 1e-3), None, learning_rate=1e-3)
+    made = Trainer(network, loss, adam(network, 1e-3))
     for parameter in made.network.parameters():
         parameter.grad = torch.zeros_like(parameter)
     made.optimizer.step()

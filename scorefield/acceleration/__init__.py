@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from scorefield.acceleration import kernels
 from scorefield.acceleration.graphs import Recorded
 from scorefield.acceleration.threads import in_threads, multiplications, on_one_thread, pytorch_threads
 from scorefield.derivatives import QuadraticForm, either_mode
-from scorefield.networks import RefineNet, ResNet
+from scorefield.networks import RefineNet, ResNet, UNet
+from scorefield.noise import geometric
 from scorefield.samplers import State
 from scorefield.score import ConditionalScore
 
@@ -26,14 +27,21 @@ def device_of(network: nn.Module) -> torch.device:
 
 
 def has_fused_kernels(network: nn.Module) -> bool:
-    """Whether there are fused kernels for this network, and a GPU that can run them."""
-    return isinstance(network, RefineNet) and kernels.usable(next(network.parameters()))
+    """Whether there are fused kernels for this network, in float32, and a GPU that can run them."""
+    if not isinstance(network, RefineNet | UNet):
+        return False
+    parameter = next(network.parameters())
+    return parameter.dtype == torch.float32 and kernels.usable(parameter)
 
 
 def fused(network: nn.Module, *, dtype: torch.dtype = torch.float16) -> ConditionalScore:
     """The network's score by fused kernels, or the network itself where there are none."""
     if not has_fused_kernels(network):
         return network
+    if isinstance(network, UNet):
+        from scorefield.acceleration.unet import FusedUNet
+
+        return FusedUNet(network, dtype=dtype)
     from scorefield.acceleration.refinenet import FusedRefineNet
 
     assert isinstance(network, RefineNet)
@@ -66,9 +74,17 @@ def for_sampling(network: nn.Module, shape: tuple[int, ...], *, size: int, preci
         size=size,
         device=device_of(network),
         check=network.check_sigma,  # type: ignore[arg-type]
-        probe=network.accepted_sigmas,  # type: ignore[arg-type]
+        probe=_sigmas_to_probe(network),
         fallback=lambda: fused(network, dtype=torch.bfloat16),
     )
+
+
+def _sigmas_to_probe(network: nn.Module) -> Tensor:
+    """The noise levels at which to see whether 16 bits are enough."""
+    if isinstance(network, UNet):
+        low, high = network.sigma_range
+        return geometric(high, low, 5).to(network.end.weight.device)
+    return network.accepted_sigmas  # type: ignore[return-value]
 
 
 def run_sampler(run: Callable[[], Iterator[State]], score: ConditionalScore) -> Iterator[State]:

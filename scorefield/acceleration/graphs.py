@@ -37,6 +37,14 @@ def record(work: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     return graph, out
 
 
+def recorded(work: Callable[[], object]) -> Callable[[], None]:
+    """A recording of `work`, which does it again on the same tensors. Recording does not do it."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        work()
+    return graph.replay  # type: ignore[no-any-return, unused-ignore]
+
+
 class Recorded:
     """A score as a CUDA graph, without gradients.
 

@@ -13,7 +13,6 @@ DEEP. Gradients are scaled as well: see scaled.py.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from functools import reduce
 
 import torch
@@ -24,7 +23,7 @@ from scorefield.acceleration.kernels.add import add
 from scorefield.acceleration.kernels.norm import norm
 from scorefield.acceleration.kernels.pool import halve, pool
 from scorefield.acceleration.kernels.streams import Aside, Beside, at_once
-from scorefield.acceleration.scaled import Conv, Inside, Outside, Scale
+from scorefield.acceleration.scaled import Conv, Inside, Outside, Scale, convolutions
 from scorefield.networks.refinenet import (
     ChainedResidualPooling,
     CondInstanceNorm,
@@ -80,7 +79,7 @@ class FusedRefineNet:
         if height % 2 or width % 2:
             h = F.pad(h, (0, width % 2, 0, height % 2), mode="replicate")
         h = h.contiguous(memory_format=torch.channels_last)
-        with _convolutions(allow_tf32=False):
+        with convolutions(allow_tf32=False):
             h = call.outer(network.begin, UNIT * h).to(self.dtype)
         features = []
         for k, block in enumerate(network.blocks):
@@ -93,7 +92,7 @@ class FusedRefineNet:
         for refine, unit, feature in zip(others, (DEEP, UNIT, UNIT), features[2::-1], strict=True):
             h = call.refine(refine, unit, feature, h)  # type: ignore[arg-type]
         h, _ = call.norm(network.norm, h, dtype=torch.float32, units=(UNIT, 1.0))
-        with _convolutions(allow_tf32=True):
+        with convolutions(allow_tf32=True):
             y = call.outer(network.end, h)[..., :height, :width]
             return Outside.apply(y, scale)  # type: ignore[no-untyped-call]
 
@@ -103,13 +102,6 @@ class FusedRefineNet:
         if self._aside is not None:
             self._aside.join()
         return grad / scale.value
-
-
-def _convolutions(*, allow_tf32: bool) -> AbstractContextManager[None]:
-    """Inside, float32 convolutions use TF32 or not; other settings stay as they are."""
-    cudnn = torch.backends.cudnn
-    kept = {"benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
-    return cudnn.flags(enabled=True, **kept, allow_tf32=allow_tf32)
 
 
 class _Call:
@@ -151,7 +143,7 @@ class _Call:
     def conv(self, module: nn.Module, x: Tensor) -> Tensor:
         """The convolution without its bias, which the caller adds later."""
         assert isinstance(module, nn.Conv2d)
-        return Conv.apply(x, self.of[module.weight], module, self.aside)  # type: ignore[no-untyped-call]
+        return Conv.apply(x, self.of[module.weight], module.padding, module.dilation, self.aside)  # type: ignore[no-untyped-call]
 
     def outer(self, module: nn.Conv2d, x: Tensor) -> Tensor:
         """The convolution in float32, with its bias."""

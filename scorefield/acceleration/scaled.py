@@ -4,10 +4,11 @@ gradients are multiplied by a power of two, which each backward pass chooses by 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
@@ -30,11 +31,18 @@ class Conv(torch.autograd.Function):
     """A convolution whose weight gradient is computed on a second stream, in parallel with what comes next."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, module: nn.Conv2d, aside: Aside | None) -> Tensor:  # noqa: ANN401
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        weight: Tensor,
+        padding: tuple[int, int],
+        dilation: tuple[int, int],
+        aside: Aside | None,
+    ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.how = (None, module.stride, module.padding, module.dilation, False, [0, 0], 1)
+        ctx.how = (None, [1, 1], padding, dilation, False, [0, 0], 1)
         ctx.aside = aside
-        return F.conv2d(x, weight, None, module.stride, module.padding, module.dilation)
+        return F.conv2d(x, weight, None, 1, padding, dilation)
 
     @staticmethod
     @once_differentiable
@@ -44,10 +52,17 @@ class Conv(torch.autograd.Function):
         gradient, aside = torch.ops.aten.convolution_backward, ctx.aside
         wanted = [*ctx.needs_input_grad[:2], False]
         if aside is None or not all(wanted[:2]):
-            return *gradient(grad, x, weight, *ctx.how, wanted)[:2], None, None
+            return *gradient(grad, x, weight, *ctx.how, wanted)[:2], None, None, None
         with aside.work(x, grad):
             of_weight = gradient(grad, x, weight, *ctx.how, [False, True, False])[1]
-        return gradient(grad, x, weight, *ctx.how, [True, False, False])[0], of_weight, None, None
+        return gradient(grad, x, weight, *ctx.how, [True, False, False])[0], of_weight, None, None, None
+
+
+def convolutions(*, allow_tf32: bool) -> AbstractContextManager[None]:
+    """Inside, float32 convolutions use TF32 or not; other settings stay as they are."""
+    cudnn = torch.backends.cudnn
+    kept = {"benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
+    return cudnn.flags(enabled=True, **kept, allow_tf32=allow_tf32)
 
 
 class Scale:

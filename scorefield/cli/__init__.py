@@ -16,7 +16,7 @@ from scorefield.memory import is_out_of_memory
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "start here": {
-        "demo": ("figures", "the main points on one page, in about a minute"),
+        "demo": ("figures", "the main points on one page, in half a minute"),
         "serve": ("serve", "a web page: draw samples, complete images, watch training runs"),
     },
     "use a model": {

@@ -11,7 +11,7 @@ import tyro
 
 from scorefield import samplers
 from scorefield.cli.app import JsonFile, command, prepare_file, say, say_notes, tracker
-from scorefield.cli.options import Sampling, SamplingOptions, note_shortfall
+from scorefield.cli.options import Sampling, SamplingOptions, note_guidance, note_shortfall
 from scorefield.files import write_json
 from scorefield.progress import plural
 
@@ -57,7 +57,14 @@ def sample_cache(model: Model, sampling: Sampling) -> SampleCache:
     """The cache of the samples that these options ask for."""
     from scorefield.evaluation.sample_cache import SampleCache
 
-    return SampleCache(model, sampling.sampler_for(model), seed=sampling.seed, precision=sampling.precision)
+    return SampleCache(
+        model,
+        sampling.sampler_for(model),
+        seed=sampling.seed,
+        precision=sampling.precision,
+        label=sampling.label_for(model),
+        guidance=sampling.guidance,
+    )
 
 
 def draw_samples(model: Model, sampling: Sampling, group: Group, *, track: Track[object]) -> Rows:
@@ -66,6 +73,7 @@ def draw_samples(model: Model, sampling: Sampling, group: Group, *, track: Track
 
     cache, size = sample_cache(model, sampling), cached_batch_size(sampling.batch_size, group)
     note_shortfall(cache.sampler, model, group)
+    note_guidance(cache.guidance, group)
     return cache.draw(sampling.n, group, batch_size=size, track=track)
 
 
@@ -76,19 +84,27 @@ def describe_samples(model: Model, sampling: Sampling) -> dict[str, Any]:
 
 
 def describe_sampling(cache: SampleCache) -> dict[str, Any]:
-    """The settings of the sampling, for JSON, where `precision` is a metric."""
+    """The settings of the sampling, for JSON, where `precision` is a metric. `calls` are the sampler's: with guidance
+    each costs `cost_per_call` = 2 times as much."""
+    classes = {"label": cache.label, "guidance": cache.guidance, "cost_per_call": 2 if cache.guidance else 1}
     return {
         **({"denoised": cache.sampler.denoise} if hasattr(cache.sampler, "denoise") else {}),
         "sampler": samplers.to_dict(cache.sampler),
         "seed": cache.seed,
         "sampling_precision": cache.precision,
         "calls": cache.sampler.calls,
+        **(classes if cache.model.labels else {}),
     }
 
 
-def denoised_or_not(numbers: dict[str, Any]) -> str:
-    """Whether the samples were denoised, as words after a comma; nothing for images."""
-    return {None: "", True: ", denoised", False: ", not denoised"}[numbers.get("denoised")]
+def sampled_how(numbers: dict[str, Any]) -> str:
+    """Whether the samples were denoised, their class and their guidance, as words after a comma; nothing for images."""
+    words = {None: [], True: ["denoised"], False: ["not denoised"]}[numbers.get("denoised")]
+    if numbers.get("label") is not None:
+        words.append(f"label {numbers['label']}")
+    if numbers.get("guidance"):
+        words.append(f"guidance {numbers['guidance']}")
+    return "".join(f", {each}" for each in words)
 
 
 @command
@@ -166,22 +182,22 @@ def _print_metrics(numbers: dict[str, Any]) -> None:
     from scorefield.evaluation.numbers import PLACE
     from scorefield.training.history import with_error
 
-    denoised = denoised_or_not(numbers)
+    how = sampled_how(numbers)
     if "fid" in numbers:
         reference = numbers["reference"]
         count = "an unknown number of images" if reference["n"] is None else plural(reference["n"], "image")
         model = numbers.get("model")
         whose = f" (step {model['step']}, {model['weights']} weights)" if model else ""
         print(f"{numbers['what']}{whose} against {reference['name']} ({count}, {reference['digest']})")
-        print(f"  FID              {numbers['fid']:.4f}   n = {numbers['n']}{denoised}")
+        print(f"  FID              {numbers['fid']:.4f}   n = {numbers['n']}{how}")
     if "kid" in numbers:
-        suffix = f"n = {numbers['kept_n'][0]} against {numbers['kept_n'][1]}{denoised}"
+        suffix = f"n = {numbers['kept_n'][0]} against {numbers['kept_n'][1]}{how}"
         print(f"  KID              {numbers['kid']:.6f} ± {numbers['kid_standard_error']:.6f}   {suffix}")
         print(f"  precision        {numbers['precision']:.4f}   {suffix}")
         print(f"  recall           {numbers['recall']:.4f}   {suffix}")
     if numbers.get("inception_score") is not None:
         score, deviation = numbers["inception_score"], numbers["inception_score_deviation"]
-        suffix = f"n = {numbers['n']}, {numbers['inception_score_splits']} splits{denoised}"
+        suffix = f"n = {numbers['n']}, {numbers['inception_score_splits']} splits{how}"
         print(f"  Inception score  {score:.3f} ± {deviation:.3f}   {suffix}")
     if "loss" in numbers:
         suffix = f"n = {plural(numbers['loss_n'], 'held-out image')} of {numbers['loss_data']}"
@@ -251,7 +267,7 @@ def _print_digits(numbers: dict[str, Any]) -> None:
     model, real = numbers.get("model"), numbers["real"]
     whose = f" (step {model['step']}, {model['weights']} weights)" if model else ""
     share, error = numbers["accepted"], numbers["accepted_standard_error"]
-    print(f"{numbers['what']}{whose}: n = {numbers['n']}{denoised_or_not(numbers)}")
+    print(f"{numbers['what']}{whose}: n = {numbers['n']}{sampled_how(numbers)}")
     print(f"  accepted as digits           {share:.2%} ± {error:.2%}   (real digits: {real['accepted']:.2%})")
     if numbers["accepted"]:
         usual = f"(real digits: {real['distance_to_uniform']:.4f}; by chance: {numbers['distance_by_chance']:.4f})"

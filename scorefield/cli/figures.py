@@ -18,7 +18,7 @@ Name = Literal["fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "table1", "all"]
 
 @command
 def demo(*, out: Path = Path("demo"), seed: int = 0) -> None:
-    """Show the main points on one page, without a download or a GPU, in about a minute on two cores.
+    """Show the main points on one page, without a download or a GPU, in half a minute on two cores.
 
     Makes figure 3, the paper's main argument: plain Langevin dynamics loses the weights of the modes, annealing keeps
     them. Then a pretrained model draws digits from noise, and completes half a digit in several ways.

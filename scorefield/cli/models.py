@@ -26,7 +26,7 @@ def info(model: ModelName, /, *, as_json: Annotated[Flag, tyro.conf.arg(name="js
         as_json: Print it as JSON, with the whole recipe.
     """
     from scorefield.models.build import NETWORKS
-    from scorefield.models.model import held_weights, load, parse_header, read_model
+    from scorefield.models.model import held_weights, load, parse_header, read_model, usual_weights
     from scorefield.training.history import held_out_loss, run_of, with_error
 
     path, tensors, stored = read_model(model)
@@ -34,7 +34,7 @@ def info(model: ModelName, /, *, as_json: Annotated[Flag, tyro.conf.arg(name="js
     recipe, metadata, sampler = header.recipe, dict(header.metadata), samplers.to_dict(header.sampler)
     changes = read_changes(metadata.pop("changes", "[]"))
     run = run_of(path)
-    loss = None if run is None else held_out_loss(run, recipe, step=header.step, weights=held[-1])
+    loss = None if run is None else held_out_loss(run, recipe, step=header.step, weights=usual_weights(held))
     if known := recipe.network in NETWORKS:
         loaded = load(path)
         parameters, sigmas, sigma_range = loaded.parameters, loaded.sigmas, loaded.sigma_range
@@ -52,7 +52,9 @@ def info(model: ModelName, /, *, as_json: Annotated[Flag, tyro.conf.arg(name="js
     kind = f"{recipe.network} of width {recipe.width}" if known else f"{recipe.network}, a network of your own"
     print(f"{model}: {kind}, {parameters / 1e6:.2f} M {'parameters' if known else 'numbers in its weights'}")
     print(f"  images     {' × '.join(map(str, header.shape))}, pixels in {metadata.get('data_range', '[0, 1]')}")
-    print(f"  noise      {len(sigmas)} levels, sigma {sigma_range[1]:g} ... {sigma_range[0]:g}")
+    listed = known and loaded.accepted.listed
+    levels_text = f"{len(sigmas)} levels, sigma" if listed or not known else "all levels, sigma"
+    print(f"  noise      {levels_text} {sigma_range[1]:g} ... {sigma_range[0]:g}")
     if header.labels:
         print(f"  classes    {', '.join(header.labels)}")
     if "imported_from" in metadata:
@@ -84,7 +86,7 @@ def export_(
     /,
     *,
     out: Path,
-    weights: Literal["raw", "ema", "both"] | None = None,
+    weights: str | None = None,
     precision: Literal["float16", "float32"] = "float16",
 ) -> None:
     """Write a small model file to share: one set of weights, in 16 bit, and no path of this machine.
@@ -93,7 +95,7 @@ def export_(
 
     Args:
         out: FILE.safetensors, which must be new.
-        weights: The raw weights, their moving average, or both. Default: the average if the model has one.
+        weights: The raw weights (raw), their moving average (ema), another average, or both for all. Default: ema.
         precision: The precision in which weights are stored. Models compute in float32 all the same.
     """
     from scorefield.models.export import export

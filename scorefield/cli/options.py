@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,11 +29,16 @@ class _Sampling:
     """Random seed. Image k of a seed is the same, up to rounding, for any n, batch size and number of processes."""
     batch_size: int = 64
     """Number of samples drawn at once."""
-    weights: Literal["raw", "ema"] | None = None
-    """The raw weights or their moving average. Default: the average if the model has one."""
+    weights: str | None = None
+    """Raw weights (raw), their moving average (ema), or another average of the model, such as ema-0.1. Default: ema if
+    the model has it."""
     device: Device = "auto"
     precision: Literal["auto", "float32"] = "auto"
     """Precision of the network's arithmetic; auto is float16 with fused kernels on GPUs. Images are float32."""
+    label: Annotated[str | None, tyro.conf.arg(metavar="NAME|NUMBER|none")] = None
+    """The class to sample, for models with classes, or none for no class. Default: a random class each."""
+    guidance: Annotated[float, tyro.conf.arg(metavar="W")] = 0.0
+    """Weight w of guidance towards the class, s₁ + w (s₁ − s₀). All but 0 double the cost of each network call."""
 
     quick: Flag = False
     """A quarter of the model's steps, each four times as long, as on the web page: slightly worse images."""
@@ -43,6 +49,7 @@ class _Sampling:
             bounds = f"-n must be from {least} to {MOST:,}, --batch-size at least 1"
             raise ValueError(f"{bounds}; got {self.n} and {self.batch_size}")
         check_seed(self.seed)
+        check_guidance(self.guidance)
         if self.quick and (given := [name for name in ("steps", "step_size") if name in self.given]):
             flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
             raise ValueError(
@@ -65,9 +72,16 @@ class _Sampling:
             raise ValueError(f"--quick does not apply to the sampler {sampler.name} (choose its settings yourself)")
         return sampler.at_pace(samplers.PACES["quick"])
 
+    def label_for(self, model: Model) -> str | int | None:
+        """The class that was given, by its name if there is one of that name, or else by its number."""
+        from scorefield.models.model import parse_label
+
+        return parse_label(model.labels, self.label)
+
     def check_unused(self, what: str, other: str) -> None:
         """Raise an error for options that apply to models only, where images are measured."""
         others = {"quick": self.quick, "sampler": getattr(self, "sampler"), "weights": self.weights}  # noqa: B009
+        others |= {"label": self.label, "guidance": self.guidance}
         names = [*self.given, *(name for name, value in others.items() if value)]
         if names:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
@@ -112,6 +126,17 @@ else:
     )
 
 SamplingOptions = tyro.conf.OmitArgPrefixes[Sampling]
+
+
+def check_guidance(guidance: float) -> None:
+    if not math.isfinite(guidance):
+        raise ValueError(f"--guidance must be finite; got {guidance} (0 is no guidance)")
+
+
+def note_guidance(guidance: float, group: Group) -> None:
+    """Print a note on what guidance costs."""
+    if guidance and group.main:
+        say("note: with guidance each network call is for twice as many images, and takes about twice as long")
 
 
 def note_shortfall(sampler: Any, model: Model, group: Group) -> None:  # noqa: ANN401

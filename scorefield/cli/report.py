@@ -12,7 +12,7 @@ import tyro
 
 from scorefield.cli.app import ModelName, command, prepare_file, prepare_folder, say, tracker
 from scorefield.cli.evaluate import sample_cache
-from scorefield.cli.options import Sampling, SamplingOptions, note_shortfall
+from scorefield.cli.options import Sampling, SamplingOptions, note_guidance, note_shortfall
 from scorefield.evaluation import PARTS, USUAL_PARTS, Part
 from scorefield.progress import plural
 
@@ -65,6 +65,7 @@ def report(
         prepare_folder(out)
         cache, size = sample_cache(subject, sampling), cached_batch_size(sampling.batch_size, group)
         note_shortfall(cache.sampler, subject, group)
+        note_guidance(cache.guidance, group)
         maker = ReportMaker(cache, sampling.n, size, data, out, group, tracker(group))
         place = run or run_of(Path(model))
         training = history(place, subject) if place is not None else None
@@ -146,6 +147,7 @@ def results(
     Each report has its own folder DIR/NAME, as scorefield report --out DIR/NAME makes it: mnist, mnist-small,
     mnist-baseline, cifar10, ... The curves of the losses are drawn beside it. Your remarks on how a model was made go
     into DIR/NAME/remarks.md and appear on the page above its commands. Remarks on inpainting go into DIR/inpainting.md.
+    Where measurements/frontier_NAME.json lies beside the page, as scorefield frontier NAME makes it, the page shows it.
 
     Example: scorefield results docs/results --out docs/results.md
 

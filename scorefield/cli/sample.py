@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scorefield.cli.app import ModelName, command, prepare_file, prepare_folder, say_notes, tracker
-from scorefield.cli.options import Sampling, SamplingOptions, note_shortfall
+from scorefield.cli.options import Sampling, SamplingOptions, note_guidance, note_shortfall
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +22,6 @@ def sample(
     model: ModelName,
     /,
     *,
-    label: str | None = None,
     sampling: SamplingOptions = Sampling(n=64),  # noqa: B008
     out: Path = Path("samples.png"),
 ) -> None:
@@ -31,7 +30,6 @@ def sample(
     Example: scorefield sample runs/mine -n 16 --out samples.png
 
     Args:
-        label: The class to sample, by name or number, for models with classes. Default: a random class each.
         out: FILE.png for a grid, FILE.gif for an animation of the sampling, FILE.npy for the bytes (N, H, W, C), or a
             folder for one PNG each.
     """
@@ -50,7 +48,7 @@ def sample(
         if out.suffix.lower() == ".npy":
             prepare_folder(out.parent, size=sampling.n * math.prod(loaded.shape))
         frames = FRAMES if out.suffix.lower() == ".gif" else 1
-        batches = _draw(loaded, sampling, group, label=label, frames=frames)
+        batches = _draw(loaded, sampling, group, frames=frames)
         if out.suffix:
             images = _gathered(batches, group)
             if group.main:
@@ -68,19 +66,20 @@ def _draw(
     sampling: Sampling,
     group: Group,
     *,
-    label: str | None = None,
     frames: int = 1,
     known: Known | None = None,
 ) -> Iterator[tuple[Sequence[int], np.ndarray]]:
     """This process's part of the images, batch by batch: their numbers, and bytes (N, frames, H, W, C)."""
     sampler = sampling.sampler_for(model)
     note_shortfall(sampler, model, group)
+    note_guidance(sampling.guidance, group)
     return model.draw(
         group.share(sampling.n),
         batch_size=sampling.batch_size,
         seed=sampling.seed,
         sampler=sampler,
-        label=int(label) if label is not None and label.isdecimal() and label not in model.labels else label,
+        label=sampling.label_for(model),
+        guidance=sampling.guidance,
         known=known,
         precision=sampling.precision,
         frames=frames,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from scorefield.cli.app import command, say, say_notes, tracker
-from scorefield.cli.evaluate import denoised_or_not, describe_sampling, sample_cache
-from scorefield.cli.options import Sampling, SamplingOptions
+from scorefield.cli.evaluate import describe_sampling, sample_cache, sampled_how
+from scorefield.cli.options import Sampling, SamplingOptions, note_guidance
 from scorefield.files import check_writable, write_json
 from scorefield.progress import plural
 
@@ -60,6 +60,7 @@ def select(
     table: list[dict[str, Any]] = []
     with joined(sampling.device) as group:
         track, size = tracker(group), cached_batch_size(sampling.batch_size, group)
+        note_guidance(sampling.guidance, group)
         files = group.all(model_files(run))[0]
         open_model = partial(load, weights=sampling.weights, device=group.device)
         newest = newest_whole(files, open_model, skip=lambda message: None)
@@ -104,7 +105,7 @@ def _finish(run: Path, table: list[dict[str, Any]], reference: Reference, cache:
     _draw(run / "select.png", table, best, f"FID against {reference.name}, n = {best['n']}")
     count = "" if reference.n is None else f"{plural(reference.n, 'image')}, "
     print(f"{best['weights']} weights against {reference.name} ({count}{reference.digest})")
-    print(f"{'step':>8}  {'FID':>9}   n = {best['n']}{denoised_or_not(chosen)}")
+    print(f"{'step':>8}  {'FID':>9}   n = {best['n']}{sampled_how(chosen)}")
     for row in table:
         print(f"{row['step']:>8}  {row['fid']:9.3f}{'   best' if row is best else ''}")
     print(f"{run / 'best'} is step {best['step']}; {run / 'select.png'} shows all")

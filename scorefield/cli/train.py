@@ -41,7 +41,8 @@ class Train:
     resume: Flag = False
     """Go on with the run in that folder, exactly where it stopped."""
     minutes: float = float("inf")
-    """Stop cleanly after this many minutes, with a checkpoint."""
+    """Stop cleanly after this many minutes, with a checkpoint. A recipe whose learning rate ends with a cool-down plans
+    a new run for this time, unless --steps is given."""
     device: Device = "auto"
     tensorboard: Flag = False
     """Write TensorBoard events into the run folder as well."""
@@ -98,6 +99,7 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
             group,
             resume=options.resume,
             minutes=options.minutes,
+            plan=not any(word.split("=")[0] == "--steps" for word in arguments),
             extra_logs=extra,
             interrupted=signals.append,
             say=say,
@@ -105,7 +107,7 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
         )
         if group.main:
             print(saved, flush=True)
-            if words := _next_command(options.name, out, saved, recipe, group.world):
+            if words := _next_command(options.name, out, saved, saved_recipe(out), group.world):
                 say(f"next: {words}")
         group.wait()  # torchrun ends all processes when one fails: let the main one print first
     if signals:  # 130 for Ctrl-C, 143 for SIGTERM, as in shells

@@ -36,6 +36,8 @@ def complete(
     sampler: Sampler,
     seed: int,
     precision: str = "auto",
+    label: str | int | None = None,
+    guidance: float = 0.0,
     batch_size: int,
     track: Track[Any] = silent,
     what: str = "completing",
@@ -48,6 +50,7 @@ def complete(
     size = min(batch_size, len(y))
     parts = [range(len(y))[first : first + size] for first in range(0, len(y), size)]
     settings: dict[str, Any] = {"seed": seed, "sampler": sampler, "precision": precision, "size": size}
+    settings |= {"label": label, "guidance": guidance}
 
     def states() -> Iterator[State]:
         for part in parts:

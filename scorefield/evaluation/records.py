@@ -305,8 +305,12 @@ class Report:
     seed: int
     precision: str
     """The arithmetic of the network."""
+    label: str | None = None
+    """The class of the samples, or none for no class. None: a random class each, or a model without classes."""
+    guidance: float | None = None
+    """The weight of guidance towards the class. None: no guidance."""
     calls: int
-    """Network calls per sample."""
+    """Network calls per sample. With guidance each is for twice as many images, and costs twice as much."""
     training: TrainingHistory | None = None
     seconds: dict[str, float]
     """Time that each part took, with `preparing` and `sampling`."""

@@ -64,7 +64,7 @@ STEP_SIZES, STEPS = (5e-6, 2e-5, 5e-5), (10, 30, 100)
 
 SHARED_PARTS = ("numbers", "robustness", "real")
 """Parts on which all processes work. The others are made by the main process alone."""
-SAME = ("model", "sampler", "seed", "precision", "n", "data")
+SAME = ("model", "sampler", "seed", "precision", "label", "guidance", "n", "data")
 """What must not have changed if a report is to be continued."""
 
 
@@ -119,7 +119,7 @@ class ReportMaker:
     @property
     def settings(self) -> dict[str, Any]:
         """How to sample, for `Model.states`."""
-        return {"sampler": self.cache.sampler, "seed": self.cache.seed, "precision": self.cache.precision}
+        return self.cache.settings
 
     @cached_property
     def network(self) -> Extractor:
@@ -347,6 +347,8 @@ class ReportFile:
             sampler=samplers.to_dict(cache.sampler),
             seed=cache.seed,
             precision=cache.precision,
+            label=None if cache.label is None else str(cache.label),
+            guidance=cache.guidance or None,
             calls=cache.sampler.calls,
             training=training,
             seconds={},

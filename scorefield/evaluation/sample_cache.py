@@ -21,7 +21,7 @@ from scorefield.data.npy import map_array
 from scorefield.distributed import Group
 from scorefield.files import check_writable
 from scorefield.images import save_npy, to_bytes
-from scorefield.models.model import Model
+from scorefield.models.model import Model, class_name
 from scorefield.progress import Track, plural, silent
 from scorefield.samplers import State
 
@@ -39,9 +39,20 @@ def cached_batch_size(size: int, group: Group) -> int:
 
 class SampleCache:
     """Samples number 0, 1, 2, ... of a model by one sampler and seed. The key of their folder is made from everything
-    that decides what they look like."""
+    that decides what they look like.
 
-    def __init__(self, model: Model, sampler: Any, *, seed: int = 0, precision: str = "auto") -> None:  # noqa: ANN401
+    `label` and `guidance` are those of `Model.sample`, with one label for all."""
+
+    def __init__(
+        self,
+        model: Model,
+        sampler: Any,  # noqa: ANN401
+        *,
+        seed: int = 0,
+        precision: str = "auto",
+        label: str | int | None = None,
+        guidance: float = 0.0,
+    ) -> None:
         if getattr(sampler, "name", None) not in samplers.SAMPLERS:
             raise ValueError(
                 f"samples by {type(sampler).__name__} cannot be kept on disk, because that sampler has no name in the "
@@ -49,15 +60,31 @@ class SampleCache:
             )
         if not model.digest:
             raise ValueError("samples of a model without a file cannot be kept on disk (save it, and load the file)")
-        self.model, self.sampler, self.seed = model, sampler, seed
+        model.check_guidance(guidance, label)
+        number = model.class_numbers(label, 1)
+        self.model, self.sampler, self.seed, self.guidance = model, sampler, seed, float(guidance)
+        self.label = None if number is None else class_name(model.labels, number[0])
         self.precision = sampling_precision(model.network, precision)
         settings = json.dumps(samplers.to_dict(sampler), sort_keys=True)
-        key = repr((VERSION, model.digest, model.weights, settings, seed, self.precision))
-        self.folder: Path = folder_of("samples") / hashlib.sha256(key.encode()).hexdigest()[:24]
+        key: tuple[object, ...] = (VERSION, model.digest, model.weights, settings, seed, self.precision)
+        if number is not None or guidance:  # older caches have neither
+            key += (number, self.guidance)
+        self.folder: Path = folder_of("samples") / hashlib.sha256(repr(key).encode()).hexdigest()[:24]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How to sample, for `Model.states`."""
+        return {
+            "sampler": self.sampler,
+            "seed": self.seed,
+            "precision": self.precision,
+            "label": self.label,
+            "guidance": self.guidance,
+        }
 
     def with_sampler(self, sampler: Any) -> SampleCache:  # noqa: ANN401
-        """The cache of samples by another sampler, with the same seed and precision."""
-        return SampleCache(self.model, sampler, seed=self.seed, precision=self.precision)
+        """The cache of samples by another sampler, with the same other settings."""
+        return SampleCache(self.model, **self.settings | {"sampler": sampler})
 
     def with_denoising(self, denoise: bool) -> SampleCache:
         """The cache of the same samples with or without the last denoising step; of these samples themselves if the
@@ -120,9 +147,8 @@ class SampleCache:
         plain = self.with_denoising(False)
         caches = {plain.sampler.updates: plain} | {self.sampler.updates: self}
         images: dict[int, list[Pixels]] = {step: [] for step in caches}
-        settings = {"seed": self.seed, "sampler": self.sampler, "precision": self.precision, "size": size}
         for first in range(0, len(numbers), size):
-            for state in self.model.states(numbers[first : first + size], **settings):
+            for state in self.model.states(numbers[first : first + size], size=size, **self.settings):
                 if state.step in caches:
                     images[state.step].append(to_bytes(state.x))
                 if state.step:

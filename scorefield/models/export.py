@@ -13,9 +13,9 @@ from torch import Tensor
 
 from scorefield.data.named import short_name
 from scorefield.models.checkpoint import write
-from scorefield.models.model import Weights, held_weights, parse_header, read_model
+from scorefield.models.model import Weights, held_weights, parse_header, read_model, usual_weights
 from scorefield.models.pretrained import pretrained_models
-from scorefield.models.recipes import Recipe
+from scorefield.models.recipes import LATER, Recipe
 from scorefield.version import __version__
 
 Precision = Literal["float16", "float32"]
@@ -33,15 +33,16 @@ class Exported:
 
 
 def export(
-    model: str | Path, out: Path, *, weights: Weights | Literal["both"] | None = None, precision: Precision = "float16"
+    model: str | Path, out: Path, *, weights: Weights | None = None, precision: Precision = "float16"
 ) -> Exported:
-    """Write a model file with these weights of the model; by default those that `load` would choose.
+    """Write a model file with these weights of the model; by default those that `load` would choose; "both" for
+    all.
 
     float16 rather than bfloat16: weights are far below its largest number, and it has three more bits.
     """
     path, tensors, metadata = read_model(model)
     recipe, held = parse_header(metadata, path).recipe, held_weights(tensors, path)
-    wanted = held if weights == "both" else (weights or held[-1],)
+    wanted = held if weights == "both" else (weights or usual_weights(held),)
     if not set(wanted) <= set(held) or (weights == "both" and len(held) < 2):
         raise ValueError(
             f"{path} holds {' and '.join(held)} weights; got weights={weights} (choose from what it holds)"
@@ -74,9 +75,16 @@ def _change(exact: Tensor, rounded: Tensor) -> float:
 
 
 def published(recipe: Recipe) -> dict[str, Any]:
-    """A recipe's settings without paths of this machine: the data and the starting weights are given by name only, as
-    ./NAME where another pretrained model has that name. A recipe without starting weights does not mention them."""
-    settings = asdict(recipe) | {"data": short_name(recipe.data)}
+    """A recipe's settings as JSON has them, without paths of this machine: the data and the starting weights are given
+    by name only, as ./NAME where another pretrained model has that name. A recipe without starting weights does not
+    mention them, nor settings that older versions did not have where they have their defaults."""
+    usual = Recipe()
+    settings: dict[str, Any] = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in asdict(recipe).items()
+        if name not in LATER or value != getattr(usual, name)
+    }
+    settings["data"] = short_name(recipe.data)
     start = settings.pop("start")
     if start is None:
         return settings

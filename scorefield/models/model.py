@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,15 +28,21 @@ from scorefield.models.recipes import Recipe
 from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.progress import Track, silent
 from scorefield.samplers import Constraint, NoiseLevels, Sampler, State, from_dict, last, to_dict, unconstrained
-from scorefield.score import ConditionalScore, as_sigma
+from scorefield.score import ConditionalScore, as_sigma, guided
 from scorefield.version import __version__
 
-Weights = Literal["raw", "ema"]
+Weights = str
+"""raw, ema (their moving average), or another average of the file, such as ema-0.1."""
 Label = str | int | Sequence[str | int] | None
-"""A class by its name or number, a list with one for each sample, or None for a random class each."""
+"""A class by its name or number, "none" or −1 for no class, a list with one of these for each sample, or None for a
+random class each."""
 Known = tuple[Tensor, Tensor]
 """An image (C, H, W), or one for each sample, and a mask that is 1 where it is known."""
 
+NO_CLASS, NULL = "none", -1
+"""No class, as a user says it and as a network gets it."""
+NEEDS = "it must take −1 for none, say so by null_label = True, and be trained with label_dropout above 0"
+"""What a network needs to do without a class."""
 KIND = "scorefield model"
 BATCH = {"cpu": 64, "cuda": 256}
 """Samples drawn at once unless the caller says otherwise."""
@@ -47,7 +55,8 @@ class Model:
     """A network, what is known about it, and how to sample it. Images are floats in [0, 1].
 
     `load` makes one from a file. `Model(network, shape, sampler)` makes one from any network with
-    `forward(x, sigma)`, or `forward(x, sigma, label)` where it has class labels.
+    `forward(x, sigma)`, or `forward(x, sigma, label)` where it has class labels. A network that takes −1 as well, for
+    no class, says so by an attribute `null_label = True`.
     """
 
     network: nn.Module = field(repr=False)
@@ -62,7 +71,7 @@ class Model:
     step: int = 0
     """The number of training iterations."""
     weights: Weights = "raw"
-    """Which weights the network has: raw, or their moving average (ema)."""
+    """Which weights the network has: raw, their moving average (ema), or another average."""
     held: tuple[Weights, ...] = ("raw",)
     """Which weights the file holds."""
     metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -70,6 +79,9 @@ class Model:
     digest: str = field(default="", repr=False)
     """SHA-256 of the file's content."""
     _fast: dict[tuple[int, int, str], ConditionalScore] = field(default_factory=dict, repr=False, init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sampler", self._sampler(self.sampler))  # with its noise schedule for this network
 
     @property
     def device(self) -> torch.device:
@@ -95,6 +107,11 @@ class Model:
         return NoiseLevels(low, high, () if listed is None else tuple(listed.cpu().tolist()))
 
     @property
+    def null_label(self) -> bool:
+        """Whether the network can do without a class: it takes −1, and was trained with labels left out."""
+        return bool(self.labels and getattr(self.network, "null_label", False) and self.recipe.label_dropout)
+
+    @property
     def parameters(self) -> int:
         """The number of parameters."""
         return sum(parameter.numel() for parameter in self.network.parameters())
@@ -115,6 +132,7 @@ class Model:
         *,
         seed: int = 0,
         label: Label = None,
+        guidance: float = 0.0,
         sampler: Sampler | None = None,
         batch_size: int | None = None,
         precision: str = "auto",
@@ -124,10 +142,12 @@ class Model:
         Sample k depends on (seed, k) alone, not on n or the batch size, up to rounding: libraries may sum in another
         order for another batch size. In float32 on a CPU such scores differ by a millionth, and images hardly by a grey
         level in any pixel; in float16 on a GPU by a thousandth, and one pixel in ten by a grey level, few by far more.
-        `label` chooses the class of a model that has classes; without it each sample has a random class. `precision`:
-        "auto" is float16 on GPUs with fused kernels, and "float32" elsewhere.
+        `label` chooses the class of a model that has classes; without it each sample has a random class, and with
+        "none" no class. `guidance` is the weight w of `guided`: above 0, samples are more typical of their class and
+        less diverse, and each network call costs twice as much. `precision`: "auto" is float16 on GPUs with fused
+        kernels, and "float32" elsewhere.
         """
-        return self._sample(n, batch_size, label, seed=seed, sampler=sampler, precision=precision)
+        return self._sample(n, batch_size, label, guidance, seed=seed, sampler=sampler, precision=precision)
 
     def inpaint(
         self,
@@ -137,6 +157,7 @@ class Model:
         n: int,
         seed: int = 0,
         label: Label = None,
+        guidance: float = 0.0,
         sampler: Sampler | None = None,
         batch_size: int | None = None,
         precision: str = "auto",
@@ -153,12 +174,21 @@ class Model:
         if image.nan_to_num().abs().max() > 2:  # noise may take an image a little beyond [0, 1]
             raise ValueError(f"image must be in [0, 1]; it has {image.nan_to_num().abs().max():g} (image / 255)")
         known = image.to(self.device), mask.to(self.device)
-        return self._sample(n, batch_size, label, seed=seed, sampler=sampler, known=known, precision=precision)
+        return self._sample(
+            n, batch_size, label, guidance, seed=seed, sampler=sampler, known=known, precision=precision
+        )
 
-    def _sample(self, n: int, batch_size: int | None, label: Label, **settings: Any) -> Tensor:  # noqa: ANN401
+    def _sample(
+        self,
+        n: int,
+        batch_size: int | None,
+        label: Label,
+        guidance: float,
+        **settings: Any,  # noqa: ANN401
+    ) -> Tensor:
         if n < 1 or (batch_size is not None and batch_size < 1):
             raise ValueError(f"n and batch_size must be at least 1; got {n} and {batch_size}")
-        batches = self._batches(range(n), batch_size or BATCH.get(self.device.type, 64), label, **settings)
+        batches = self._batches(range(n), batch_size or BATCH.get(self.device.type, 64), label, guidance, **settings)
         return torch.cat([last(states) for _, states in batches]).clamp(0, 1)
 
     def states(
@@ -168,6 +198,7 @@ class Model:
         seed: int = 0,
         sampler: Sampler | None = None,
         label: Label = None,
+        guidance: float = 0.0,
         known: Known | None = None,
         precision: str = "auto",
         size: int | None = None,
@@ -178,13 +209,16 @@ class Model:
         `size` is the largest batch that will be asked for, for which a fast path may be prepared.
         """
         sampler, seeds = self._sampler(sampler), sample_seeds(seed, numbers)
-        score, classes = self.fast_score(size or len(seeds), precision), self._classes(label, len(seeds))
+        classes = self.class_numbers(label, len(seeds))
+        self.check_guidance(guidance, label)
+        score = self.fast_score((2 if guidance else 1) * (size or len(seeds)), precision)
 
         def run() -> Iterator[State]:
             noise, bound = SampleNoise(seeds, device=self.device), score
             if self.labels:
                 drawn = noise.choice(len(self.labels)) if classes is None else torch.tensor(classes, device=self.device)
-                bound = partial(score, label=drawn)
+                no_class = partial(score, label=torch.full_like(drawn, NULL))
+                bound = guided(partial(score, label=drawn), no_class, guidance)
             x = sampler.start(noise, self.shape)
             constraint: Constraint = unconstrained
             if known is not None:
@@ -202,6 +236,7 @@ class Model:
         seed: int = 0,
         sampler: Sampler | None = None,
         label: Label = None,
+        guidance: float = 0.0,
         known: Known | None = None,
         precision: str = "auto",
         frames: int = 1,
@@ -217,7 +252,7 @@ class Model:
         keep, images = kept_steps(sampler.updates, frames + 1) - {0}, list[np.ndarray]()
 
         def updates() -> Iterator[tuple[Sequence[int], State]]:
-            for batch, states in self._batches(numbers, batch_size, label, **settings):
+            for batch, states in self._batches(numbers, batch_size, label, guidance, **settings):
                 step = 0
                 for state in states:
                     step = state.step
@@ -235,14 +270,21 @@ class Model:
                 images = []
 
     def _batches(
-        self, numbers: Sequence[int], batch_size: int, label: Label, known: Known | None = None, **settings: object
+        self,
+        numbers: Sequence[int],
+        batch_size: int,
+        label: Label,
+        guidance: float,
+        known: Known | None = None,
+        **settings: object,
     ) -> Iterator[tuple[Sequence[int], Iterator[State]]]:
         """The numbers in batches, and the states of each. Classes and known images are cut along with them."""
-        classes, size = self._classes(label, len(numbers)), min(batch_size, len(numbers))
+        classes, size = self.class_numbers(label, len(numbers)), min(batch_size, len(numbers))
+        self.check_guidance(guidance, label)
         for start in range(0, len(numbers), batch_size):
             rows = slice(start, start + batch_size)
             here = known if known is None or known[0].ndim == 3 else (known[0][rows], known[1][rows])
-            settings |= {"label": classes and classes[rows], "known": here}
+            settings |= {"label": classes and classes[rows], "guidance": guidance, "known": here}
             yield numbers[rows], self.states(numbers[rows], size=size, **settings)  # type: ignore[arg-type]
 
     def fast_score(self, size: int, precision: str = "auto") -> ConditionalScore:
@@ -268,23 +310,63 @@ class Model:
         sampler = sampler or self.sampler
         return sampler.scheduled(self.accepted) if hasattr(sampler, "scheduled") else sampler
 
-    def _classes(self, label: Label, n: int) -> list[int] | None:
-        """The class of each of n samples; None for random classes, or for a model without classes."""
+    def class_numbers(self, label: Label, n: int) -> list[int] | None:
+        """The class of each of n samples, −1 for none; None for random classes, or for a model without classes."""
         if label is None:
             return None
-        if not self.labels:
-            raise ValueError(f"this model has no class labels; got label={label!r} (leave it out)")
-        numbers = {name: number for number, name in enumerate(self.labels)}
         each = [label] * n if isinstance(label, (str, int, np.integer)) else list(label)
-        chosen = [numbers.get(name, -1) if isinstance(name, str) else operator.index(name) for name in each]
-        if not all(0 <= number < len(self.labels) for number in chosen):
-            names = ", ".join(self.labels)
-            raise ValueError(
-                f"no class is called {label!r} (choose from {names}, or a number below {len(self.labels)})"
-            )
+        chosen = [class_number(self.labels, name) for name in each]
         if len(chosen) != n:
             raise ValueError(f"label must be one class, or one for each of the {n} samples; got {len(chosen)}")
+        if NULL in chosen and not self.null_label:
+            raise ValueError(f"no class is called {label!r}, and the network cannot do without one ({NEEDS})")
         return chosen
+
+    def check_guidance(self, guidance: float, label: Label = None) -> None:
+        """Raise an error if samples cannot be guided like this."""
+        check_guidance(guidance, self.labels, label)
+        if guidance and not self.null_label:
+            raise ValueError(
+                f"guidance compares with no class, which the network does not know; got {guidance} ({NEEDS})"
+            )
+
+
+def check_guidance(guidance: float, labels: Sequence[str], label: Label = None) -> None:
+    """Raise an error if samples of a model with these classes cannot be guided like this."""
+    if not math.isfinite(guidance):
+        raise ValueError(f"guidance must be finite; got {guidance} (0 is no guidance)")
+    if guidance and not labels:
+        raise ValueError(f"guidance is towards a class, and this model has none; got {guidance} (leave it out)")
+    if guidance and isinstance(label, (str, int, np.integer)) and class_number(labels, label) == NULL:
+        raise ValueError(f"guidance is towards a class; got {guidance} for no class (choose one, or leave it out)")
+
+
+def class_number(labels: Sequence[str], label: str | int) -> int:
+    """The number of a class, by its name or number; −1 for none."""
+    if not labels:
+        raise ValueError(f"this model has no class labels; got label={label!r} (leave it out)")
+    if isinstance(label, str):
+        number = labels.index(label) if label in labels else NULL if label == NO_CLASS else len(labels)
+    else:
+        number = operator.index(label)
+    if not NULL <= number < len(labels):
+        name = repr(label) if isinstance(label, str) else number
+        raise ValueError(
+            f"no class is called {name} (choose from {', '.join(labels)}, or a number below {len(labels)})"
+        )
+    return number
+
+
+def parse_label(labels: Sequence[str], text: str | None) -> str | int | None:
+    """A class that was given as text: by its name if there is one of that name, or else by its number."""
+    if text is None or text in labels or not text.removeprefix("-").isdecimal():
+        return text
+    return int(text)
+
+
+def class_name(labels: Sequence[str], number: int) -> str | int:
+    """What `class_number` takes for that number: a name, or none (−1 if a class has that name)."""
+    return labels[number] if number != NULL else NULL if NO_CLASS in labels else NO_CLASS
 
 
 def kept_steps(total: int, frames: int) -> set[int]:
@@ -295,7 +377,7 @@ def kept_steps(total: int, frames: int) -> set[int]:
 def save_model(
     path: Path,
     raw: Mapping[str, Tensor],
-    ema: Mapping[str, Tensor] | None,
+    averages: Mapping[str, Mapping[str, Tensor]] | None,
     *,
     recipe: Recipe,
     shape: tuple[int, int, int],
@@ -304,9 +386,9 @@ def save_model(
     sampler: Sampler | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a model file with the raw weights and, if given, the averaged ones."""
-    tensors = {f"raw/{name}": value for name, value in raw.items()}
-    tensors |= {f"ema/{name}": value for name, value in (ema or {}).items()}
+    """Write a model file with the raw weights and, if given, moving averages of them: ema, ema-WIDTH."""
+    kinds = {"raw": raw, **(averages or {})}
+    tensors = {f"{kind}/{name}": value for kind, weights in kinds.items() for name, value in weights.items()}
     header = {
         **(metadata or {}),
         "kind": KIND,
@@ -316,7 +398,7 @@ def save_model(
         "shape": json.dumps(shape),
         "data_range": "[0, 1]",
         "step": str(step),
-        "weights": "raw, ema" if ema else "raw",
+        "weights": ", ".join(kinds),
     }
     write(path, tensors, header | ({"labels": json.dumps(list(labels))} if labels else {}))
 
@@ -377,9 +459,9 @@ def load(
     path, tensors, metadata = read_model(path)
     header = parse_header(metadata, path)
     held = held_weights(tensors, path)
-    chosen = weights or held[-1]
+    chosen = weights or usual_weights(held)
     if chosen not in held:
-        fix = f"choose {held[-1]}, or leave it out"
+        fix = f"choose {usual_weights(held)}, or leave it out"
         raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={chosen} ({fix})")
     prefix = f"{chosen}/"
     state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -388,7 +470,8 @@ def load(
     if not own and header.recipe.network in NETWORKS:
         _check_claims(header, state, path)
     try:
-        network = build_network(header.recipe, channels=header.shape[0]) if network is None else network
+        if network is None:
+            network = build_network(header.recipe, channels=header.shape[0], labels=len(header.labels))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     state = {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
@@ -410,10 +493,17 @@ def load(
     )
 
 
+def _build(header: Header) -> nn.Module:
+    return build_network(header.recipe, channels=header.shape[0], labels=len(header.labels))
+
+
 def _check_claims(header: Header, state: Mapping[str, Tensor], path: Path) -> None:
     """Raise an error if the recipe's sizes are beyond all of the file's: no memory is taken for a network that cannot
     be in it."""
-    claimed = {"width": header.recipe.width, "levels": header.recipe.levels, "channels": header.shape[0]}
+    recipe = header.recipe
+    claimed = {"width": recipe.width * max((1, *recipe.stages)), "channels": header.shape[0]}
+    claimed |= {"levels": recipe.levels} if recipe.network == "refinenet" else {}
+    claimed |= {"classes": len(header.labels)} if recipe.network == "unet" else {}
     largest = max((n for value in state.values() for n in value.shape), default=0)
     for name, n in claimed.items():
         if n > largest:
@@ -443,11 +533,20 @@ def read_model(name: Path | str) -> tuple[Path, dict[str, Tensor], dict[str, str
 
 def held_weights(tensors: Mapping[str, Tensor], path: Path) -> tuple[Weights, ...]:
     """Which weights a model file holds: raw ones, averaged ones, or both."""
-    kinds: tuple[Weights, ...] = ("raw", "ema")
-    held = tuple(kind for kind in kinds if any(name.startswith(f"{kind}/") for name in tensors))
+    kinds = dict.fromkeys(name.partition("/")[0] for name in tensors if "/" in name)
+    held = tuple(sorted((kind for kind in kinds if re.fullmatch(r"raw|ema(-[\d.e-]+)?", kind)), key=_order))
     if not held:
         raise BrokenCheckpointError(f"{path} holds no weights (use another copy of the file)")
     return held
+
+
+def _order(kind: Weights) -> tuple[bool, str]:
+    return kind != "raw", kind
+
+
+def usual_weights(held: Sequence[Weights]) -> Weights:
+    """The weights to use unless others are asked for: the moving average, if there is one."""
+    return "ema" if "ema" in held else held[0]
 
 
 def recipe_from_json(text: str) -> Recipe:

@@ -16,12 +16,16 @@ from scorefield.spacing import check_geometric
 
 MOST = 10_000
 """The largest width of a network, and the largest number of noise levels."""
+WIDEST = 0.25
+"""The largest relative width of a moving average that grows with the run."""
 
 
 def _is(value: object, kind: Any) -> bool:  # noqa: ANN401
     """Whether a value, which may come from a file, is of the type that a setting has."""
     if get_origin(kind) is Literal:
         return isinstance(value, str) and value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_is(each, get_args(kind)[0]) for each in value)
     kinds = get_args(kind) or (kind,)
     if isinstance(value, (bool, str, NoneType)):
         return type(value) in kinds
@@ -50,16 +54,43 @@ class Recipe:
     holds none out."""
 
     network: str = "refinenet"
-    """The network: refinenet, the paper's."""
-
+    """The network: refinenet, the paper's, which knows a list of noise levels, or unet, for all in a range."""
     width: int = 64
-    """Number of filters at full resolution (the paper: 64 for MNIST, 128 for CIFAR-10 and CelebA)."""
+    """Number of filters at full resolution (the paper: 64 for MNIST, 128 for CIFAR-10 and CelebA). 0, for unet: by the
+    size of the images."""
+    stages: tuple[int, ...] = ()
+    """unet: the number of filters at each resolution, as multiples of the width; each resolution is half the one
+    before. None given: by the size of the images."""
+    blocks: tuple[int, ...] = ()
+    """unet: the number of residual blocks at each resolution, on the way down and again on the way up. None given: 3
+    at each."""
+    attention: tuple[int, ...] = ()
+    """unet: the resolutions with attention, counted from 0, the full one."""
+    dropout: float = 0.0
+    """unet: the probability that an entry inside of a block is left out in training."""
+    labels: bool = False
+    """unet: learn the classes of the images, if they have any."""
+    label_dropout: float = 0.1
+    """unet: the share of labels that are left out in training, so that the network learns to do without as well."""
+    sigma_data: float = 0.25
+    """unet: the root mean square of pixel − 0.5 over the data, about 0.25 for photographs in [0, 1]."""
+
     sigma_max: float = 1.0
     """Largest noise level σ₁, for pixels in [0, 1]."""
     sigma_min: float = 0.01
     """Smallest noise level σ_L."""
     levels: int = 10
     """Number of noise levels L, in geometric progression."""
+    sigma_draw: Literal["levels", "log_normal"] = "levels"
+    """How a noise level is drawn for each image in training: one of the levels, or from a log-normal distribution
+    within the range, for networks that accept all."""
+    log_sigma_mean: float = -1.9
+    """The mean of ln σ, for log_normal."""
+    log_sigma_std: float = 1.2
+    """The standard deviation of ln σ, for log_normal."""
+    weight: Literal["paper", "unit", "learned"] = "paper"
+    """The weight λ(σ) of a noise level in the loss: paper is σ²; unit is σ²(1 + σ²/σ_data²), with which all levels have
+    about the same loss at the beginning; learned divides that by the loss that the network expects at σ."""
     start: str | None = None
     """Start from this model's weights instead of random ones: a file, a run folder or a pretrained model with the same
     network (channels, width and noise levels). Its moving average is used if it has one. Adam starts from zero, so
@@ -75,11 +106,20 @@ class Recipe:
     """Adam learning rate."""
     warmup: int = 0
     """Number of iterations over which the learning rate rises linearly from 0."""
+    decay: int = 0
+    """Number of iterations after which the learning rate falls as 1/√n. 0: it does not."""
+    cooldown: float = 0.0
+    """The last part of the run, as a share of its iterations, over which the learning rate falls linearly to 0."""
+    beta2: float = 0.999
+    """Adam's β₂."""
     clip: float = 0.0
     """Clip the gradient's norm to this value. 0 does not clip."""
     ema: float = 0.0
     """Decay of an exponential moving average of the weights, kept beside the raw weights; 0.999 is usual. 0 keeps no
     average, as in the paper."""
+    averages: tuple[float, ...] = ()
+    """Relative widths of moving averages that grow with the run (Karras et al. 2024), such as 0.05 0.1: about that
+    share of the run is averaged. The first is what samples are drawn with. Instead of ema."""
     seed: int = 0
     """Seed of the initial weights, the batches and the noise."""
 
@@ -111,34 +151,52 @@ class Recipe:
     """ε of the model's default sampler, annealed Langevin dynamics."""
     sample_steps: int = 100
     """T of the model's default sampler: its number of steps per noise level."""
+    sampler: str = "annealed_langevin"
+    """The model's default sampler. All others than annealed_langevin need a network for a range of noise levels."""
+    sample_calls: int = 35
+    """Network calls per image of another default sampler than annealed_langevin."""
 
     def describe(self) -> str:
         """One line for lists of recipes."""
         noise = f"{self.levels} noise levels" if self.levels > 1 else "a single noise level (baseline)"
+        if self.sigma_draw == "log_normal":
+            noise = "all noise levels" + ", classes" * self.labels
+        width = f"width {self.width}" if self.width else "a width by the images' size"
         images = f"{self.data}, unless --data names other images"
-        return f"{self.network} of width {self.width}, {noise}, {self.steps:,} iterations; trained on {images}."
+        return f"{self.network} of {width}, {noise}, {self.steps:,} iterations; trained on {images}."
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(Recipe).items():
+            if get_origin(kind) is tuple and isinstance(given := getattr(self, name), list):  # from JSON
+                object.__setattr__(self, name, tuple(given))
             if not _is(value := getattr(self, name), kind):
                 choices = get_args(kind) if get_origin(kind) is Literal else ()
                 wanted = f"one of {', '.join(choices)}" if choices else f"of type {getattr(kind, '__name__', kind)}"
                 raise ValueError(f"{name} must be {wanted}; got {str(value)[:80]!r}")
-        positive = ("steps", "batch_size", "checkpoint_every", "evaluate_every", "log_every", "sample_steps")
+        positive = (
+            *("steps", "batch_size", "checkpoint_every", "evaluate_every", "log_every", "sample_steps"),
+            "sample_calls",
+        )
         for name in positive:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
         for name in ("width", "levels"):
-            if not 1 <= getattr(self, name) <= MOST:
-                raise ValueError(f"{name} must be from 1 to {MOST:,}; got {getattr(self, name)}")
-        for name in ("held_out", "warmup", "clip", "micro_batch", "previews", "preview_steps"):
+            least = 0 if name == "width" and self.network == "unet" else 1
+            if not least <= getattr(self, name) <= MOST:
+                raise ValueError(f"{name} must be from {least} to {MOST:,}; got {getattr(self, name)}")
+        for name in ("held_out", "warmup", "decay", "clip", "micro_batch", "previews", "preview_steps"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be 0 or more; got {getattr(self, name)}")
-        for name in ("learning_rate", "step_size"):
+        for name in ("learning_rate", "step_size", "sigma_data", "log_sigma_std"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema must be from 0 (none) to just below 1; got {self.ema}")
+        for name in ("dropout", "label_dropout", "cooldown", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be from 0 to just below 1; got {getattr(self, name)}")
+        self._check_averages()
+        self._check_unet()
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be a whole number from 0 to 2³² − 1; got {self.seed}")
         check_geometric(self.sigma_max, self.sigma_min, self.levels)
@@ -148,22 +206,54 @@ class Recipe:
                 f"{self.sigma_min:g}"
             )
 
+    def _check_averages(self) -> None:
+        if self.averages and self.ema:
+            raise ValueError(f"ema and averages exclude each other; got {self.ema} and {list(self.averages)}")
+        if not all(0 < width <= WIDEST for width in self.averages) or len({*self.averages}) < len(self.averages):
+            raise ValueError(
+                f"averages must be different widths, above 0 and up to {WIDEST}; got {list(self.averages)}"
+            )
+
+    def _check_unet(self) -> None:
+        """Raise an error for settings that only a network for all noise levels has, and for sizes beyond reason."""
+        if self.network == "refinenet":
+            for name, wanted in (("sigma_draw", "levels"), ("sampler", "annealed_langevin")):
+                if getattr(self, name) != wanted:
+                    raise ValueError(
+                        f"refinenet knows a list of noise levels, so {name} must be {wanted}; got {getattr(self, name)}"
+                    )
+            if self.weight == "learned":
+                raise ValueError("refinenet cannot learn the weight of a noise level (choose weight paper or unit)")
+        if not -50 < self.log_sigma_mean < 50:
+            raise ValueError(f"log_sigma_mean must be from −50 to 50; got {self.log_sigma_mean}")
+        for name, most in {"stages": 100, "blocks": 100, "attention": 10}.items():
+            values = getattr(self, name)
+            if len(values) > 10 or not all((name != "attention") <= value <= most for value in values):
+                raise ValueError(f"{name} must be up to 10 numbers up to {most}; got {list(values)[:12]}")
+
 
 MAY_CHANGE = ("steps", "learning_rate", "clip", "precision", "compile", "deterministic", "micro_batch")
 """Settings that a resumed run may change. They change its numbers, some only in the last bits, so every change is
 recorded with its step."""
 NO_EFFECT = (
     *("checkpoint_every", "evaluate_every", "log_every", "previews", "preview_steps", "step_size", "sample_steps"),
-    "data",
+    *("sampler", "sample_calls", "data"),
 )
 """Settings that a resumed run may change without a record, because its weights do not depend on them. The data may be
 at another place, but their digest must be the same."""
 FIXED = tuple(each.name for each in fields(Recipe) if each.name not in (*MAY_CHANGE, *NO_EFFECT))
 """Settings that define a run: a resumed run cannot change them."""
 
+LATER = (
+    *("stages", "blocks", "attention", "dropout", "labels", "label_dropout", "sigma_data", "sigma_draw"),
+    *("log_sigma_mean", "log_sigma_std", "weight", "decay", "cooldown", "beta2", "averages", "sampler", "sample_calls"),
+)
+"""Settings that older versions did not have. Records leave them out where they have their defaults, as older records
+do."""
+
 IDENTITY = (
     *("image_size", "crop", "network", "width", "sigma_max", "sigma_min", "levels", "ema", "seed", "batch_size"),
-    *("held_out", "start"),
+    *("held_out", "start", "stages", "blocks", "attention", "labels", "averages"),
 )
 """Settings that tell runs apart. Runs of older versions may have changed the other fixed ones on the way."""
 
@@ -242,6 +332,62 @@ _TINY = Recipe(  # for a first try on a CPU: fewer, larger noise levels, which a
     step_size=5e-4,
     sample_steps=50,
 )
+_UNET = Recipe(  # for photographs; Karras et al. (2022, 2024), with sigmas for pixels in [0, 1], half of theirs
+    network="unet",
+    width=0,
+    flip=True,
+    labels=True,
+    sigma_max=40.0,
+    sigma_min=0.001,
+    sigma_draw="log_normal",
+    weight="learned",
+    steps=100_000,
+    batch_size=256,
+    learning_rate=7e-3,
+    warmup=300,
+    decay=4_000,
+    cooldown=0.2,
+    beta2=0.99,
+    dropout=0.05,
+    averages=(0.05, 0.1),
+    evaluate_every=5_000,
+    sampler="heun",
+)
+_UNET_CIFAR10 = replace(_UNET, data="cifar10", width=128, stages=(1, 2, 2), blocks=(4, 4, 3), attention=(1,))
+_UNET_CELEBA = replace(_UNET_CIFAR10, data="celeba", crop=140, image_size=32)
+_UNET_MNIST = replace(  # for laptops
+    _UNET,
+    data="mnist",
+    flip=False,
+    width=32,
+    stages=(1, 2, 2),
+    blocks=(1, 2, 1),
+    attention=(1, 2),
+    sigma_data=0.48,
+    log_sigma_mean=-1.2,
+    steps=30_000,
+    dropout=0.0,
+    sampler="adams_bashforth",
+    sample_calls=10,
+)
+_UNET_TINY = replace(  # for a first try on a CPU
+    _UNET_MNIST,
+    image_size=16,
+    width=16,
+    stages=(1, 2),
+    blocks=(1, 1),
+    attention=(1,),
+    held_out=24,
+    steps=500,
+    batch_size=16,
+    warmup=50,
+    decay=0,
+    averages=(0.1,),
+    checkpoint_every=250,
+    evaluate_every=100,
+    log_every=20,
+    previews=4,
+)
 
 RECIPES = {
     "mnist": _MNIST,
@@ -252,4 +398,9 @@ RECIPES = {
     "cifar10-baseline": _baseline(_CIFAR10),
     "celeba-baseline": _baseline(_CELEBA),
     "tiny": _TINY,
+    "unet-mnist": _UNET_MNIST,
+    "unet-cifar10": _UNET_CIFAR10,
+    "unet-celeba": _UNET_CELEBA,
+    "unet-tiny": _UNET_TINY,
+    "unet": _UNET,
 }

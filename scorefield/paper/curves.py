@@ -22,7 +22,7 @@ def losses_over_training(report: Report) -> tuple[str, dict[str, list[tuple[floa
     losses, which are always of the raw weights."""
     weights = report.model.weights
     if report.training is not None:
-        if curves := report.training.held_out.by_sigma("ema_held_out" if weights == "ema" else "held_out"):
+        if curves := report.training.held_out.by_sigma("held_out" if weights == "raw" else f"{weights}_held_out"):
             return f"held-out loss, σ² ℓ(σ), {weights} weights", curves
         if curves := report.training.log.by_sigma("loss"):
             return "training loss, σ² ℓ(σ)", curves

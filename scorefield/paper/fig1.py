@@ -34,7 +34,7 @@ from scorefield.paper.output import Result, new_figure, save
 from scorefield.progress import Track, silent
 from scorefield.training.folder import optimizer_tensors, restore_trainer
 from scorefield.training.run import batches, chosen_kernels
-from scorefield.training.trainer import Batch, Losses, RecordedTrainer, Trainer, adam, prepare
+from scorefield.training.trainer import Batch, Losses, RecordedTrainer, Trainer, adam, learning_rates, prepare
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,13 +119,13 @@ def make_trainer(channels: int, sigma: float, settings: Settings, *, seed: int, 
     network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     std, quadratic_form = torch.tensor(sigma, device=device), quadratic_form_of(network)
 
-    def loss(batch: Batch, noise: SampleNoise) -> Losses:
+    def loss(batch: Batch, noise: SampleNoise) -> tuple[Tensor, Losses]:
         x = prepare(batch.pixels, noise, flip=False, dequantise=False)
         each = sliced(network, x, std, randn_like=noise.randn_like, quadratic_form=quadratic_form)
-        return Losses(each, std.expand_as(each))
+        return each, Losses(each.detach(), std.expand_as(each))
 
     kind, rate = (RecordedTrainer if device.type == "cuda" else Trainer), settings.learning_rate
-    return kind(network, loss, adam(network, rate), learning_rate=rate, seed=seed)
+    return kind(network, loss, adam(network, rate), learning_rates(rate), seed=seed)
 
 
 def key_of(images: data.Images, sigma: float, settings: Settings, *, seed: int, device: torch.device) -> str:

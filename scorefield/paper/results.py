@@ -19,14 +19,16 @@ from jinja2 import Environment, StrictUndefined, UndefinedError
 
 import scorefield
 from scorefield.evaluation.digits import share_error
+from scorefield.evaluation.frontier import Frontier, read_frontier
 from scorefield.evaluation.records import Report, read_report
 from scorefield.files import from_here, new_file, parse_json
 from scorefield.models.pretrained import pretrained_models
-from scorefield.models.recipes import RECIPES
+from scorefield.models.recipes import RECIPES, Recipe
 from scorefield.paper import FIGURES
 from scorefield.paper.curves import draw_curves, panels
 from scorefield.paper.exhibits import COMPLETIONS, DATA_SETS, EXHIBITS, HIDDEN, TABLE_1, TITLES, DataSet, Exhibit
 from scorefield.paper.fig1 import amount, words_of
+from scorefield.paper.frontier_chart import draw_frontier
 from scorefield.progress import duration
 
 HEAD = "# Results\n\nMade by `scorefield results`"
@@ -50,6 +52,8 @@ class Results:
     """What a person wrote about a model, by the same names; about inpainting, under that name."""
     figures: dict[str, tuple[str, str]]
     """The figures that are not about image models, as far as they were made: their numbers, and what they cost."""
+    frontiers: dict[str, Frontier]
+    """Quality against network calls, by the names of the models, as far as it was measured."""
     links: str
     """The folder of the reports as links on the page name it,"""
     folder: str
@@ -68,10 +72,12 @@ def load(folder: Path, out: Path) -> Results:
         raise FileNotFoundError(f"there are no reports in {folder} {cure}")
     remarks = {name: _text(folder / name / "remarks.md") for name in reports}
     remarks["inpainting"] = _text(folder / "inpainting.md")
+    measured = {name: out.parent / "measurements" / f"frontier_{name}.json" for name in reports}
+    frontiers = {name: read_frontier(path) for name, path in measured.items() if path.exists()}
     links, shown, whole = Path(os.path.relpath(folder, out.parent)).as_posix(), folder.as_posix(), folder.resolve()
     if folder.is_absolute():  # pages are published, so without the place on this machine
         shown = from_here(whole) or "/".join(whole.parts[-2:])
-    return Results(reports, remarks, figures, links, shown)
+    return Results(reports, remarks, figures, frontiers, links, shown)
 
 
 def _text(path: Path) -> str:
@@ -126,6 +132,7 @@ def make_page(folder: Path, out: Path) -> list[Path]:
             "scorefield report)"
         ) from error
     made = [draw_curves(report, folder / name) for name, report in results.reports.items() if panels(report)]
+    made += [draw_frontier(found, folder / name / "frontier.png") for name, found in results.frontiers.items()]
     with new_file(out) as file:
         file.write(text.encode())
     return [*made, out]
@@ -143,15 +150,20 @@ def missing_pictures(out: Path) -> list[str]:
 def train_command(recipe: Mapping[str, Any], like: str = "") -> str:
     """The command that trains with these settings: the recipe called `like` with options, or else the shortest."""
     options = {}
+    whole = asdict(Recipe(**recipe))
+    whole = {**{key: whole[key] for key in recipe}, **whole}  # in the recipe's order
     for name, known in RECIPES.items():
         usual = asdict(known)
-        changed = {key: value for key, value in recipe.items() if usual.get(key, value) != value}
+        changed = {key: value for key, value in whole.items() if usual[key] != value}
         options[name] = {key: value for key, value in changed.items() if key not in IRRELEVANT}
     name = like if like in options else min(options, key=lambda each: len(options[each]))
     words = ["scorefield", "train", name]
     for key, value in options[name].items():
         flag = key.replace("_", "-")
-        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        if isinstance(value, bool):
+            words += [f"--{'' if value else 'no-'}{flag}"]
+        else:
+            words += [f"--{flag}", *map(str, value if isinstance(value, tuple) else [value])]
     return shlex.join(words)
 
 
@@ -273,6 +285,7 @@ def page(results: Results) -> str:
         sections=sections,
         completion_rows=completed,
         figures=results.figures,
+        frontiers=results.frontiers,
         remarks=results.remarks["inpainting"],
         links=results.links,
         folder=results.folder,

@@ -24,10 +24,11 @@ from scorefield.models import checkpoint
 from scorefield.models.build import build_sampler
 from scorefield.models.model import BATCH, KIND, Model, recipe_from_json, save_model
 from scorefield.models.recipes import Change, Recipe, changes_between, check_unchanged, read_changes
+from scorefield.samplers import AnnealedLangevin, Sampler
 from scorefield.score import ConditionalScore
 from scorefield.training.history import HELD_OUT, LOG, last_step, read_log
 from scorefield.training.logs import Log, columns, csv_log, error_of
-from scorefield.training.trainer import Batch, MeanLosses, Trainer, held_out_losses, mean_losses
+from scorefield.training.trainer import Batch, MeanLosses, Trainer, Weight, held_out_losses, mean_losses
 
 LOCK, SAMPLES = ".lock", "samples"
 SECONDS_TO_WAIT = 0.5
@@ -145,6 +146,8 @@ class Run:
     say: Say
     score_of: Callable[[nn.Module], ConditionalScore]
     """The score that held-out losses are measured with: by the fused kernels if training uses them, otherwise plain."""
+    weight: Weight = torch.square
+    """λ(σ) of the losses on held-out images."""
     changes: list[Change] = field(default_factory=list)
     """The settings that were changed when the run was resumed."""
     logs: list[Log] = field(default_factory=list)
@@ -164,7 +167,7 @@ class Run:
         sigmas, held_out = self.sigmas.tolist(), self.out / HELD_OUT
         names = [*columns("loss", sigmas), "learning_rate", "images_per_second", "seconds"]
         self.logs = [csv_log(self.out / LOG, names, until=self.step), *extra]
-        kinds = ["held_out", "ema_held_out"] if self.recipe.ema else ["held_out"]
+        kinds = ["held_out", *(f"{name}_held_out" for name in self.trainer.averages)]
         names = ["n", *(name for kind in kinds for each in (kind, error_of(kind)) for name in columns(each, sigmas))]
         if last_step(held_out) and "n" not in read_log(held_out).columns:
             self.say(f"note: the losses in {held_out} so far are of an older version: each image at one noise level")
@@ -174,7 +177,9 @@ class Run:
         """Write a checkpoint. The optimizer's file comes first, so that a model file means a whole checkpoint."""
         folder, name = self.out / checkpoint.CHECKPOINTS, f"{self.step:08d}.safetensors"
         moments, weights = optimizer_tensors(self.trainer.optimizer), self.trainer.network.state_dict()
-        for value in (*weights.values(), *(self.trainer.average or {}).values(), *moments.values()):
+        averages = {name: average for name, (average, _) in self.trainer.averages.items()}
+        averaged = [value for average in averages.values() for value in average.values()]
+        for value in (*weights.values(), *averaged, *moments.values()):
             if not value.isfinite().all():
                 raise FloatingPointError(
                     f"the weights are not finite after step {self.step}, which is not saved; the last good checkpoint "
@@ -187,7 +192,7 @@ class Run:
         save_model(
             folder / f"model-{name}",
             weights,
-            self.trainer.average,
+            averages,
             recipe=self.recipe,
             shape=self.shape,
             step=self.step,
@@ -228,9 +233,7 @@ class Run:
         restore_trainer(self.trainer, weights, moments, step=int(metadata["step"]))
         self.seconds = float(header.get("seconds", 0))
         self.changes = read_changes(metadata.get("changes", "[]"))
-        self.changes += changes_between(recipe_from_json(metadata["recipe"]), self.recipe, step=self.step)
-        if self.changes:
-            self.metadata["changes"] = json.dumps([asdict(change) for change in self.changes])
+        self._record(changes_between(recipe_from_json(metadata["recipe"]), self.recipe, step=self.step))
         if "start_digest" in metadata:
             self.metadata["start_digest"] = metadata["start_digest"]
         self.say(f"resuming {self.out} at step {self.step}")
@@ -248,6 +251,20 @@ class Run:
                 f"the weights in {self.saved} do not fit this {self.recipe.network}: {other} differs (pass the network "
                 "with the settings that the run was started with, or start another run in a folder of its own)"
             )
+
+    def plan(self, steps: int) -> None:
+        """Give the run another number of iterations, on the record."""
+        change = Change(self.step, "steps", self.recipe.steps, steps)
+        self.recipe = replace(self.recipe, steps=steps)
+        self._record([change])
+        if self.group.main:
+            self.write_settings()
+        self.say(f"planned: {steps} iterations in the time there is")
+
+    def _record(self, changes: list[Change]) -> None:
+        self.changes += changes
+        if self.changes:
+            self.metadata["changes"] = json.dumps([asdict(change) for change in self.changes])
 
     def write_settings(self) -> None:
         """Write recipe.json, which holds the settings that are in force, and changes.json if some were changed."""
@@ -286,7 +303,7 @@ class Run:
             return
         numbers: dict[str, float] = {"n": len(self.held_out.pixels)}
         kinds = {"held_out": self.trainer.network}
-        kinds |= {"ema_held_out": self.averaged()} if self.trainer.average else {}
+        kinds |= {f"{name}_held_out": self.averaged(name) for name in self.trainer.averages}
         for kind, network in kinds.items():
             found = self._held_out_losses(network, self.held_out, stopped)
             if found is None:
@@ -302,7 +319,7 @@ class Run:
 
     def _held_out_losses(self, network: nn.Module, held_out: Batch, stopped: Callable[[], bool]) -> MeanLosses | None:
         device, size = self.group.device, self.recipe.micro_batch or BATCH.get(self.group.device.type, 64)
-        settings: dict[str, Any] = {"dequantise": self.recipe.dequantise, "batch_size": size}
+        settings: dict[str, Any] = {"dequantise": self.recipe.dequantise, "batch_size": size, "weight": self.weight}
         score, levels = self.score_of(network), list[Tensor]()
         with evaluating(network):
             for number, sigma in enumerate(self.sigmas.to(device).split(1)):
@@ -319,15 +336,10 @@ class Run:
         """
         if not self.recipe.previews:
             return
-        sampler = build_sampler(self.recipe)
-        if self.recipe.preview_steps:
-            sampler = replace(sampler, steps=self.recipe.preview_steps)
-        if self.group.device.type == "cpu" and not self.recipe.preview_steps:
-            longer = min(sampler.step_size * 10, max(sampler.step_size, self.recipe.sigma_min**2))
-            sampler = replace(sampler, steps=max(1, sampler.steps // 10), step_size=longer)
+        model = self.model()
+        sampler = self._preview_sampler(model.sampler)
         n = self.recipe.previews
         precision = "float32" if self.recipe.precision == "float32" else "auto"
-        model = self.model()
         try:
             with evaluating(model.network):
                 for state in model.states(range(n), sampler=sampler, precision=precision):
@@ -340,18 +352,29 @@ class Run:
         except FloatingPointError as error:
             self.say(f"no samples at step {self.step}: {error}")
 
+    def _preview_sampler(self, sampler: Sampler) -> Sampler:
+        """The model's sampler; on a CPU annealed Langevin dynamics with a tenth of its steps."""
+        if not isinstance(sampler, AnnealedLangevin):
+            return sampler
+        if self.recipe.preview_steps:
+            return replace(sampler, steps=self.recipe.preview_steps)
+        if self.group.device.type != "cpu":
+            return sampler
+        longer = min(sampler.step_size * 10, max(sampler.step_size, self.recipe.sigma_min**2))
+        return replace(sampler, steps=max(1, sampler.steps // 10), step_size=longer)
+
     def model(self) -> Model:
         """The model as it is now, with averaged weights if an average is kept."""
         return Model(
             self.averaged(), self.shape, build_sampler(self.recipe), self.labels, recipe=self.recipe, step=self.step
         )
 
-    def averaged(self) -> nn.Module:
-        """The network with the moving average's weights, or as it is if no average is kept."""
-        if self.trainer.average is None:
+    def averaged(self, name: str = "ema") -> nn.Module:
+        """The network with the weights of that moving average, or as it is if no average is kept."""
+        if not self.trainer.averages:
             return self.trainer.network
         network = copy.deepcopy(self.trainer.network)
-        network.load_state_dict(self.trainer.average)
+        network.load_state_dict(self.trainer.averages[name][0])
         return network
 
 
@@ -402,7 +425,8 @@ def restore_trainer(
     trainer: Trainer, weights: Mapping[str, Tensor], moments: Mapping[str, Tensor], *, step: int
 ) -> None:
     """Put a checkpoint's tensors back where they came from."""
-    for kind, tensors in {"raw": trainer.network.state_dict(), "ema": trainer.average or {}}.items():
+    averages = {name: average for name, (average, _) in trainer.averages.items()}
+    for kind, tensors in {"raw": trainer.network.state_dict(), **averages}.items():
         for name, value in tensors.items():
             value.copy_(weights[f"{kind}/{name}"])
     whole = trainer.optimizer.state_dict()

@@ -95,7 +95,7 @@ def held_out_loss(run: Path, recipe: Recipe, *, step: int, weights: Weights) -> 
     """The last measurement of these weights up to that step; None if there is none."""
     table = read_log(run / HELD_OUT, recipe).until(step)
     last = dict(zip(table.columns, table.rows[-1], strict=True)) if table.rows else {}
-    name = "ema_held_out" if weights == "ema" else "held_out"
+    name = "held_out" if weights == "raw" else f"{weights}_held_out"
     if (loss := last.get(name)) is None:
         return None
     levels = {sigma: (value, last.get(f"{error_of(name)}@{sigma}")) for sigma, value in _levels(last, name).items()}

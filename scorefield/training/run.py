@@ -21,11 +21,11 @@ from torch import nn
 
 from scorefield import acceleration, data
 from scorefield.distributed import Group, device_name, pick_device
-from scorefield.models.build import NETWORKS, build_network, build_schedule
+from scorefield.models.build import NETWORKS, build_network, build_sampler, build_schedule, sized
 from scorefield.models.model import Weights, check_is_network, load
 from scorefield.models.pretrained import find
 from scorefield.models.recipes import RECIPES, Recipe
-from scorefield.objectives import Objective, denoising, sliced
+from scorefield.objectives import Objective, denoising, sliced, unit_weight
 from scorefield.progress import Bar, Track, plural, silent
 from scorefield.score import ConditionalScore, same_shape
 from scorefield.training.folder import (
@@ -35,11 +35,26 @@ from scorefield.training.folder import (
     check_folder,
     evaluating,
     locked,
+    saved_recipe,
     say_nothing,
 )
 from scorefield.training.history import held_out_loss
 from scorefield.training.logs import Log, LossMeter, log_bins
-from scorefield.training.trainer import Batch, RecordedTrainer, Trainer, adam, score_matching
+from scorefield.training.trainer import (
+    Average,
+    Batch,
+    RecordedTrainer,
+    Trainer,
+    Weight,
+    adam,
+    exponential,
+    from_levels,
+    from_log_normal,
+    learning_rates,
+    new_average,
+    power_function,
+    score_matching,
+)
 
 OBJECTIVES: dict[str, Objective] = {"denoising": denoising, "sliced": sliced}
 
@@ -60,6 +75,10 @@ class Stop:
         if not self.minutes > 0:
             raise ValueError(f"minutes must be positive; got {self.minutes}")
         self._deadline = time.monotonic() + 60 * self.minutes
+
+    @property
+    def seconds_left(self) -> float:
+        return self._deadline - time.monotonic()
 
     def due(self) -> bool:
         """Whether to stop now."""
@@ -95,6 +114,7 @@ def train(
     network: nn.Module | None = None,
     resume: bool = False,
     minutes: float = float("inf"),
+    plan: bool = False,
     extra_logs: Sequence[Callable[..., Log]] = (),
     interrupted: Callable[[int], None] = lambda number: None,
     say: Say = say_nothing,
@@ -105,25 +125,30 @@ def train(
 
     `network`: a network of your own, any module with `forward(x, sigma)`, instead of the recipe's; with a number of
     classes as its attribute `labels` it is called with `label=` as well. All processes of the group call this together;
-    the main one writes and prints. `extra_logs` make a log each when called with until=STEP, the last step that is done
-    already. `interrupted` is called at the end of a run that a signal has stopped, with the signal's number, the same
-    in all processes.
+    the main one writes and prints. `plan`: if the learning rate has a cool-down, choose the number of iterations, at
+    most the recipe's, so that the run ends within `minutes`; the choice is recorded as a change. `extra_logs` make a
+    log each when called with until=STEP, the last step that is done already. `interrupted` is called at the end of a
+    run that a signal has stopped, with the signal's number, the same in all processes.
     """
     if isinstance(recipe, str) and recipe in RECIPES:
         recipe = RECIPES[recipe]
     if not isinstance(recipe, Recipe):
         raise ValueError(f"recipe must be an sf.Recipe(...) or one of {', '.join(RECIPES)}; got {recipe!r}")
     check_is_network(network)
+    build_sampler(recipe)  # an error now rather than at the first checkpoint
     out, group, stop = Path(out), group or Group(0, 1, pick_device("auto")), Stop(minutes)
     say = say if group.main else say_nothing
     if network is not None:
         recipe = replace(recipe, network=type(network).__name__)
     with ExitStack() as held:
         group.agreed(lambda: held.enter_context(locked(out)))
+        if resume and (out / "recipe.json").exists():
+            recipe = _with_sizes(recipe, saved_recipe(out))
         group.agreed(partial(check_folder, recipe, out, resume=resume))
         if recipe.start is not None and not resume:
             group.agreed(partial(find, recipe.start))  # before the data are read, which may take long
         run, draw_batch = _prepare(recipe, out, group, network, say, track)
+        recipe = run.recipe
         if resume:
             run.restore()
             if len(set(group.all(run.step))) > 1:
@@ -139,10 +164,12 @@ def train(
                 run.open_logs([log(until=run.step) for log in extra_logs])
                 run.catch_up(stop.due)
             group.wait()
-            _loop(run, draw_batch, stop)
+            planned = plan and not resume and recipe.cooldown > 0 and minutes < float("inf")
+            _loop(run, draw_batch, stop, Plan(stop) if planned else None)
+        recipe = run.recipe
         unfinished = run.step < recipe.steps
         stop.number = next(filter(None, group.all(stop.number)), 0) if unfinished else 0
-        weights: Weights = "ema" if recipe.ema else "raw"
+        weights: Weights = "ema" if run.trainer.averages else "raw"
         if unfinished:
             why = stop.reason or "another process was told to stop"
             say(f"stopped at step {run.step} of {recipe.steps}: {why} (go on with --resume)")
@@ -159,6 +186,7 @@ def _prepare(
     """The data, the network and the trainer of a run."""
     images, held_out = group.main_first(partial(training_images, recipe, track=track))
     channels, height, width = images.shape
+    recipe = sized(recipe, height, width)
     apart = "" if held_out is None else f", and {len(held_out)} held out"
     say(f"{plural(len(images), 'image')} of {channels} × {height} × {width} from {images.name}{apart}")
     for note in dict.fromkeys((*images.notes, *(held_out.notes if held_out is not None else ()))):
@@ -167,7 +195,8 @@ def _prepare(
         found = f"{len(held_out)} are used, all there are or a fifth"
         say(f"note: {recipe.held_out} held-out images were asked for; {found}")
     own = network is not None
-    network = (build_network(recipe, channels=channels) if network is None else network).to(group.device)
+    labels = len(images.classes) if recipe.labels else 0
+    network = (build_network(recipe, channels=channels, labels=labels) if network is None else network).to(group.device)
     classes = images.classes if _takes_labels(network, images) else ()
     if images.classes and not classes and recipe.data not in data.SETS:
         say(f"note: the network has no classes, so the {len(images.classes)} classes of {images.name} are not used")
@@ -180,8 +209,17 @@ def _prepare(
     ends = getattr(network, "sigma_range", None)  # a network for a range of σ has its losses recorded in bins
     sigmas = build_schedule(recipe) if ends is None else log_bins(*ends)
     score_of = partial(_score_of, recipe)
-    run = Run(recipe, out, group, trainer, sigmas, images.shape, classes, metadata, kept, say, score_of)
+    weight = _weight(recipe)
+    run = Run(recipe, out, group, trainer, sigmas, images.shape, classes, metadata, kept, say, score_of, weight)
     return run, batches(images, group, batch_size=recipe.batch_size, seed=recipe.seed, labels=bool(classes))
+
+
+def _with_sizes(recipe: Recipe, run: Recipe) -> Recipe:
+    """The recipe with the sizes that it leaves to the images' size as they are in a run that is resumed."""
+    if recipe.network != "unet" or run.network != "unet":
+        return recipe
+    sizes = {name: getattr(recipe, name) or getattr(run, name) for name in ("width", "stages", "blocks")}
+    return replace(recipe, **sizes, attention=recipe.attention if recipe.stages else run.attention)
 
 
 def _try_call(network: nn.Module, shape: tuple[int, ...], sigma: float, *, labels: bool, device: torch.device) -> None:
@@ -212,22 +250,65 @@ def _trainer(recipe: Recipe, group: Group, network: nn.Module) -> Trainer:
     if not fused and recipe.compile and group.device.type == "cuda":
         score = torch.compile(network)
     make: Callable[..., Trainer]
-    if fused and group.world == 1 and not recipe.micro_batch:
+    if fused and not recipe.micro_batch:
         make = partial(RecordedTrainer, bad=score.bad)  # type: ignore[attr-defined]
     else:
-        micro_batch = recipe.micro_batch or (32 if group.device.type == "cpu" else 0)
-        make = partial(Trainer, micro_batch=micro_batch, rank=group.rank, share=group.mean_)
+        make = partial(Trainer, micro_batch=recipe.micro_batch or (32 if group.device.type == "cpu" else 0))
+    by_log_normal = recipe.sigma_draw == "log_normal"
     loss = score_matching(
         score,
-        build_schedule(recipe).to(group.device),
+        from_log_normal(recipe.log_sigma_mean, recipe.log_sigma_std, (recipe.sigma_min, recipe.sigma_max))
+        if by_log_normal
+        else from_levels(build_schedule(recipe).to(group.device)),
         objective=OBJECTIVES[recipe.objective],
+        weight=_weight(recipe),
+        log_variance=_log_variance(network) if recipe.weight == "learned" else None,
+        label_dropout=recipe.label_dropout if getattr(network, "null_label", False) else 0.0,
+        dropout=recipe.network in NETWORKS and recipe.dropout > 0,
         flip=recipe.flip,
         dequantise=recipe.dequantise,
         autocast=nullcontext if fused else _autocast(recipe, group.device),
     )
-    average = {name: value.clone() for name, value in network.state_dict().items()} if recipe.ema else None
-    settings = {name: getattr(recipe, name) for name in ("learning_rate", "warmup", "clip", "ema", "seed")}
-    return make(network, loss, adam(network, recipe.learning_rate), average, **settings)
+    return make(
+        network,
+        loss,
+        adam(network, recipe.learning_rate, beta2=recipe.beta2),
+        learning_rates_of(recipe),
+        new_averages(recipe, network),
+        clip=recipe.clip,
+        seed=recipe.seed,
+        rank=group.rank,
+        share=group.mean_,
+        normalise=getattr(score, "normalise_", getattr(network, "normalise_", lambda: None)),
+    )
+
+
+def learning_rates_of(recipe: Recipe) -> Callable[[int], float]:
+    """The learning rate of each update."""
+    names = ("warmup", "decay", "cooldown", "steps")
+    return learning_rates(recipe.learning_rate, **{name: getattr(recipe, name) for name in names})
+
+
+def new_averages(recipe: Recipe, network: nn.Module) -> dict[str, Average]:
+    """The moving averages that the recipe asks for, by name: ema, which samples are drawn with, and ema-WIDTH."""
+    if recipe.ema:
+        return {"ema": new_average(network, exponential(recipe.ema))}
+    names = [f"ema-{width:g}" if k else "ema" for k, width in enumerate(recipe.averages)]
+    return {name: new_average(network, power_function(w)) for name, w in zip(names, recipe.averages, strict=True)}
+
+
+def _weight(recipe: Recipe) -> Weight:
+    """λ(σ) of the losses that are logged; the learned weights come on top of it."""
+    return torch.square if recipe.weight == "paper" else unit_weight(recipe.sigma_data)
+
+
+def _log_variance(network: nn.Module) -> Weight:
+    if not hasattr(network, "log_variance"):
+        raise ValueError(
+            f"{type(network).__name__} has no method log_variance(sigma), with which weights are learned (choose "
+            "weight paper or unit)"
+        )
+    return network.log_variance  # type: ignore[return-value]
 
 
 def _score_of(recipe: Recipe, network: nn.Module) -> ConditionalScore:
@@ -267,7 +348,7 @@ def _start_from(name: str, run: Run) -> None:
         raise OSError(f"the processes see different models as {name} (all machines must share that file)")
     weights = model.network.state_dict()
     with torch.no_grad():
-        for tensors in (trainer.network.state_dict(), trainer.average or {}):
+        for tensors in (trainer.network.state_dict(), *(average for average, _ in trainer.averages.values())):
             for key, value in tensors.items():
                 value.copy_(weights[key])
     run.metadata["start_digest"] = model.digest
@@ -373,7 +454,32 @@ def prefetch(draw: DrawBatch, device: torch.device) -> DrawBatch:
     return batch
 
 
-def _loop(run: Run, draw_batch: DrawBatch, stop: Stop) -> None:
+class Plan:
+    """Chooses the number of iterations of a run that is to end in time, after it has been measured for a while.
+
+    Until then the run must be where the learning rate does not depend on it.
+    """
+
+    first, share, margin = 20, 0.05, 0.95
+    """Iterations before the measurement, the share of the time that it takes, and of the rest that is planned for."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop, self._whole = stop, stop.seconds_left
+        self._began: tuple[int, float] | None = None
+
+    def steps(self, step: int) -> int:
+        """The number of iterations to plan for after `step` of them; 0 while it is measured."""
+        left = self._stop.seconds_left
+        if self._began is None:
+            self._began = (step, left) if step >= self.first else None
+            return 0
+        if left > self._began[1] - self.share * self._whole:
+            return 0
+        seconds = (self._began[1] - left) / (step - self._began[0])
+        return max(step + 1, step + int(self.margin * left / seconds))
+
+
+def _loop(run: Run, draw_batch: DrawBatch, stop: Stop, plan: Plan | None) -> None:
     """All updates, and whatever is due between them. Every decision is the same in all processes."""
     recipe, group = run.recipe, run.group
     meter, began = LossMeter(run.sigmas, group.device), time.monotonic() - run.seconds
@@ -384,6 +490,13 @@ def _loop(run: Run, draw_batch: DrawBatch, stop: Stop) -> None:
             losses = run.trainer.step(draw_batch(run.step), run.step)
             step = run.step
             meter.add(losses, step)
+            if plan is not None and (steps := group.all(plan.steps(step))[0]):
+                plan = None
+                run.plan(min(steps, recipe.steps))
+                recipe = run.recipe
+                run.trainer.rate = learning_rates_of(recipe)
+                if bar is not None:
+                    bar.total = recipe.steps
             ends = step == recipe.steps
             every = (recipe.log_every, recipe.evaluate_every, recipe.checkpoint_every)
             log, evaluate, save = (ends or step % n == 0 for n in every)

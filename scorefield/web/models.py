@@ -54,6 +54,17 @@ class Card:
         return self.header.shape
 
     @property
+    def accepted(self) -> samplers.NoiseLevels | None:
+        """The noise levels that its network accepts, where they are a range; None for a list, its sampler's own."""
+        recipe = self.header.recipe
+        return samplers.NoiseLevels(recipe.sigma_min, recipe.sigma_max) if recipe.network == "unet" else None
+
+    @property
+    def sampler(self) -> Any:  # noqa: ANN401
+        """Its default sampler, with its noise schedule."""
+        return samplers.changed(self.header.sampler, {}, accepted=self.accepted)
+
+    @property
     def data(self) -> str:
         """The name of its training images, without their place on this machine."""
         return short_name(self.header.metadata.get("data", "unknown"))
@@ -66,7 +77,7 @@ class Card:
 
     def described(self) -> dict[str, Any]:
         """The model's description for JSON."""
-        sampler, start = samplers.to_dict(self.header.sampler), self.header.recipe.start
+        sampler, start = samplers.to_dict(self.sampler), self.header.recipe.start
         return {
             "name": self.name,
             "shape": self.shape,
@@ -81,6 +92,7 @@ class Card:
             "data": self.data,
             "kind": "pretrained" if self.place.pretrained else "run" if self.place.path.is_dir() else "file",
             "examples": self.examples,
+            "labels": self.header.labels,
         }
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 import numpy as np
@@ -25,6 +26,9 @@ if TYPE_CHECKING:  # Pillow is imported where it is used
 PATIENCE = 10
 """An upload is read, and thrown away, up to this multiple of the limit before it is cut off: a client that is still
 sending would not see the answer."""
+
+LONGEST = 255
+"""The most characters of a name."""
 
 
 def bad(message: str) -> HTTPException:
@@ -155,6 +159,15 @@ class Fields:
         if not isinstance(value, bool) and not (self._form and value in (0, 1)):
             raise malformed(f"{name} must be true or false; got {_shown(value)}")
         return bool(value)
+
+    def text_or_whole(self, name: str) -> str | int | None:
+        """A text or a whole number, or None if it was not given. In a form both are text."""
+        value = self._values.get(name)
+        if isinstance(value, bool) or not isinstance(value, (str, int, NoneType)):
+            raise malformed(f"{name} must be text or a whole number; got {_shown(value)}")
+        if (isinstance(value, str) and len(value) > LONGEST) or (isinstance(value, int) and abs(value) > 10**18):
+            raise bad(f"{name} is too long: at most {LONGEST} characters; got {_shown(value)}")
+        return value
 
     def rows(self, name: str, default: list[Any], *, most: int) -> list[Any]:
         """A list of 1 to `most` entries, which the caller checks."""

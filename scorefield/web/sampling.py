@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scorefield.acceleration.threads import on_one_thread
 from scorefield.images import to_bytes, to_float
-from scorefield.models.model import kept_steps
+from scorefield.models.model import check_guidance, class_name, class_number, kept_steps, parse_label
 from scorefield.samplers import MOST_CALLS, SAMPLERS, State, changed, options, to_dict
 from scorefield.web.estimates import Speeds, Work
 from scorefield.web.jobs import Job, Update, updates_from
@@ -30,6 +30,9 @@ class SampleRequest(NamedTuple):
     seed: int
     sampler: Any
     """Settings of a sampler, one of the classes in `SAMPLERS`."""
+    label: str | int | None = None
+    """The class, or none for no class. None: a random class each, or a model without classes."""
+    guidance: float = 0.0
 
 
 class Hole(NamedTuple):
@@ -44,8 +47,9 @@ class Hole(NamedTuple):
 
 
 def field_names() -> tuple[str, ...]:
-    """The fields of a request that say what to sample: n, the seed, a sampler's name and its settings."""
-    return ("n", "seed", "sampler", *_setting_types())
+    """The fields of a request that say what to sample: n, the seed, a sampler's name and its settings, a class and
+    guidance towards it."""
+    return ("n", "seed", "sampler", *_setting_types(), "label", "guidance")
 
 
 def _setting_types() -> dict[str, Any]:
@@ -56,17 +60,28 @@ def _setting_types() -> dict[str, Any]:
 
 def read_request(fields: Fields, card: Card, *, n: int, most: int, limits: Limits) -> SampleRequest:
     """What a request asks for. Settings that are not given are the model's own; n is the default number."""
-    default: Any = card.header.sampler
+    default = card.sampler
     name = fields.choice("sampler", tuple(SAMPLERS), default.name)
     settings = {
         each: fields.optional(each, kind, most=_most(each, default, limits)) for each, kind in _setting_types().items()
     }
     number = fields.whole("n", n, least=1, most=most)
     seed = fields.whole("seed", 0, least=0, most=2**32 - 1)
+    guidance = fields.number("guidance", 0.0)
     try:
-        return SampleRequest(card, number, seed, changed(default, settings, name=name))
+        label = _label(fields.text_or_whole("label"), card.header.labels)
+        check_guidance(guidance, card.header.labels, label)
+        return SampleRequest(
+            card, number, seed, changed(default, settings, name=name, accepted=card.accepted), label, guidance
+        )
     except ValueError as error:
         raise bad(str(error)) from error
+
+
+def _label(given: str | int | None, labels: Sequence[str]) -> str | int | None:
+    """The class that a request names, by its name or its number, which is a text in a form."""
+    label = given if isinstance(given, int) else parse_label(labels, given)
+    return None if label is None else class_name(labels, class_number(labels, label))
 
 
 def _most(name: str, default: Any, limits: Limits) -> int:  # noqa: ANN401
@@ -77,15 +92,18 @@ def _most(name: str, default: Any, limits: Limits) -> int:  # noqa: ANN401
 
 def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole | None = None) -> Job:
     """A job that draws samples, or completions of an image with a hole."""
-    card, n, seed, sampler = request
+    card, n, seed, sampler, label, guidance = request
     chosen = {name: getattr(sampler, name) for name in options(type(sampler))}
     settings = {"model": card.name, "n": n, "seed": seed, **chosen, "sampler": to_dict(sampler)}
+    settings |= {"label": label, "guidance": guidance} if card.header.labels else {}
     command = ["scorefield", "sample" if hole is None else "inpaint", card.place.given]
     if hole is not None:
         settings |= {"image": hole.image_name, "mask": hole.mask_name}
         command += ["--image", hole.image_name, "--mask", hole.mask_name]
     command += ["-n", str(n), "--seed", str(seed)]
-    if type(sampler) is not type(card.header.sampler):
+    command += [] if label is None else ["--label", str(label)]
+    command += ["--guidance", str(guidance)] if guidance else []
+    if type(sampler) is not type(card.sampler):
         command += ["--sampler", sampler.name]
     for name, value in chosen.items():
         if value is None:
@@ -97,7 +115,9 @@ def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole
 
     def run() -> Iterator[Update]:
         known = None if hole is None else (to_float(hole.image[None])[0], hole.mask)
-        states = models.load(card).states(range(n), seed=seed, sampler=sampler, known=known)
+        states = models.load(card).states(
+            range(n), seed=seed, sampler=sampler, label=label, guidance=guidance, known=known
+        )
         return on_one_thread(updates_from(states, keep, to_bytes))
 
     return Job(
@@ -113,9 +133,10 @@ def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole
 
 
 def work_of(request: SampleRequest) -> Work:
-    """What a request for samples, or for completions, makes the machine compute."""
-    card = request.card
-    return Work((card.name, card.shape, card.parameters), request.n, request.sampler.calls)
+    """What a request for samples, or for completions, makes the machine compute. A call with guidance is for twice as
+    many images, and counts as two."""
+    card, times = request.card, 2 if request.guidance else 1
+    return Work((card.name, card.shape, card.parameters), request.n, times * request.sampler.calls)
 
 
 def size_to_measure(speeds: Speeds, request: SampleRequest, *, few: int) -> int | None:
@@ -137,7 +158,7 @@ def measure(models: Models, speeds: Speeds, request: SampleRequest, *, few: int)
 
     Only the worker's thread may call this.
     """
-    card, sampler = request.card, request.card.header.sampler
+    card, sampler = request.card, request.card.sampler
     while (n := size_to_measure(speeds, request, few=few)) is not None:
         seconds = _step_seconds(models.load(card).states(range(n), sampler=sampler))
         speeds.record(work_of(request)._replace(n=n), seconds * sampler.updates / (sampler.calls or 1))

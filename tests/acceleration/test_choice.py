@@ -14,7 +14,7 @@ from torch import nn
 from scorefield import acceleration
 from scorefield.acceleration import kernels
 from scorefield.acceleration.kernels import _work
-from scorefield.networks import MLP, RefineNet
+from scorefield.networks import MLP, RefineNet, UNet
 
 PHILOX = "scorefield.acceleration.kernels.philox"
 
@@ -110,6 +110,18 @@ class TestForSampling:
         with pytest.raises(ValueError, match="knows the noise levels"):
             options["check"](torch.tensor(0.5), torch.zeros(1, 1, 8, 8))
         assert acceleration.sampling_precision(network, "auto") == "float16"
+
+    def test_a_network_for_a_range_is_tried_all_over_the_range(self) -> None:
+        network = UNet(channels=1, width=2, stages=(1,), blocks=(1,), attention=(), sigma_range=(0.01, 100.0))
+        asked: Any = acceleration.for_sampling(network, (1, 8, 8), size=5)
+        score, _, options = asked
+        assert score == (network, torch.float16)
+        torch.testing.assert_close(options["probe"].cpu(), torch.tensor([100.0, 10.0, 1.0, 0.1, 0.01]))
+        options["check"](torch.tensor(0.5), torch.zeros(1, 1, 8, 8))
+        with pytest.raises(ValueError, match="accepts noise levels"):
+            options["check"](torch.tensor(101.0), torch.zeros(1, 1, 8, 8))
+        assert acceleration.sampling_precision(network, "auto") == "float16"
+        assert not acceleration.has_fused_kernels(network.double())
 
     @pytest.mark.parametrize("network", [MLP(), nn.Identity()])
     def test_other_networks_and_float32_are_called_as_they_are(self, network: nn.Module) -> None:

@@ -17,7 +17,16 @@ from scorefield.models.build import build_network
 from scorefield.models.recipes import Recipe
 from scorefield.networks import RefineNet
 from scorefield.noise import SampleNoise
-from scorefield.training.trainer import Batch, Losses, RecordedTrainer, Trainer, adam, score_matching
+from scorefield.training.trainer import (
+    Batch,
+    Losses,
+    RecordedTrainer,
+    Trainer,
+    adam,
+    exponential,
+    new_average,
+    score_matching,
+)
 
 if TYPE_CHECKING:
     from scorefield.acceleration.refinenet import FusedRefineNet
@@ -64,9 +73,9 @@ def test_an_update_without_a_finite_gradient_is_skipped(recorded: bool) -> None:
     score, good = fused(network), torch.ones((), device="cuda")
     plain = score_matching(score, network.sigmas)
 
-    def loss(batch: Batch, noise: SampleNoise) -> Losses:
-        each, sigmas = plain(batch, noise)
-        return Losses(each + (good + 0 * each).sqrt(), sigmas)  # of 0, a finite number, with a derivative of 0 · ∞
+    def loss(batch: Batch, noise: SampleNoise) -> tuple[torch.Tensor, Losses]:
+        each, losses = plain(batch, noise)
+        return each + (good + 0 * each).sqrt(), losses  # of 0, a finite number, with a derivative of 0 · ∞
 
     optimizer = adam(network, 1e-3)
     trainer = (
@@ -97,18 +106,18 @@ def test_a_recorded_update_is_the_update(clip: float, ema: float) -> None:
     for kind in (RecordedTrainer, Trainer):
         network = small_network(width=16, channels=1)
         start = torch.cat([p.detach().flatten() for p in network.parameters()])
-        average = {name: value.clone() for name, value in network.state_dict().items()} if ema else None
+        averages = {"ema": new_average(network, exponential(ema))} if ema else {}
         loss = score_matching(fused(network), network.sigmas)
-        trainer = kind(network, loss, adam(network, 1e-3), average=average, seed=1, clip=clip, ema=ema)
+        trainer = kind(network, loss, adam(network, 1e-3), averages=averages, seed=1, clip=clip)
         losses = [trainer.step(Batch(training_pixels(16)), n) for n in range(3)]
         assert trainer.steps_done == 3
-        ends.append((torch.cat([p.detach().flatten() for p in network.parameters()]) - start, losses, average))
-    (one, losses, average), (other, others, plain_average) = ends
+        ends.append((torch.cat([p.detach().flatten() for p in network.parameters()]) - start, losses, averages))
+    (one, losses, averages), (other, others, plain_averages) = ends
     assert rel(one, other) < 0.1  # of the way gone, some of it along gradients that are almost 0
     for a, b in zip(losses, others, strict=True):
         assert torch.equal(a.sigmas, b.sigmas)
         torch.testing.assert_close(a.values, b.values, rtol=2e-2, atol=1.0)
-    if average is not None and plain_average is not None:
+    for (average, _), (plain_average, _) in zip(averages.values(), plain_averages.values(), strict=True):
         assert rel(average["end.weight"], plain_average["end.weight"]) < 1e-2
 
 

@@ -82,7 +82,7 @@ def test_switches_say_on_or_off_and_optional_values_their_kind(capsys: pytest.Ca
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--flips, --no-flips Whether an image and its mirror image count as the same. (default: on)" in said
     assert "--steps INT annealed_langevin: T, the number" in said
-    assert "--weights {raw,ema} The raw weights" in said
+    assert "--weights STR Raw weights (raw), their moving average (ema)" in said
     assert (
         "--space {pixel,inception} Measure distances between pixels or between Inception features. (default: pixel)"
         in said
@@ -92,7 +92,7 @@ def test_switches_say_on_or_off_and_optional_values_their_kind(capsys: pytest.Ca
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--image-size INT Resize" in said
     assert "(default: 16)" in said
-    assert "with a checkpoint. (default: no limit)" in said
+    assert "unless --steps is given. (default: no limit)" in said
 
 
 @pytest.mark.parametrize(

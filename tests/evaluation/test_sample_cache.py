@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from guidable import guidable_file
 from small_evaluation import ALONE
 from small_evaluation import sampled as sampled
 from small_evaluation import small as small
@@ -24,7 +27,7 @@ from scorefield.models.build import build_network
 from scorefield.models.model import Model, load, save_model
 from scorefield.models.recipes import Recipe
 from scorefield.noise import SampleNoise
-from scorefield.samplers import AnnealedLangevin, State, last
+from scorefield.samplers import AnnealedLangevin, Heun, State, last
 
 SAMPLER = AnnealedLangevin((1.0, 0.05), step_size=1e-4, steps=2)
 
@@ -60,7 +63,7 @@ def file(tmp_path: Path) -> Path:
     """A model of grey images of 8 × 8, with raw and averaged weights."""
     recipe = Recipe(width=2, levels=2, sigma_min=0.05)
     raw, ema = (build_network(replace(recipe, seed=seed), channels=1).state_dict() for seed in (0, 1))
-    save_model(tmp_path / "model.safetensors", raw, ema, recipe=recipe, shape=(1, 8, 8), step=1)
+    save_model(tmp_path / "model.safetensors", raw, {"ema": ema}, recipe=recipe, shape=(1, 8, 8), step=1)
     return tmp_path / "model.safetensors"
 
 
@@ -205,3 +208,53 @@ def test_batches_are_small_where_large_ones_gain_nothing() -> None:
     assert cached_batch_size(500, ALONE) == 50
     assert cached_batch_size(20, ALONE) == 20
     assert cached_batch_size(500, Group(0, 1, torch.device("cuda"))) == 500
+
+
+# ---------------------------------------------------------------- classes and guidance
+
+
+@pytest.fixture
+def with_classes(tmp_path: Path) -> Model:
+    return load(guidable_file(tmp_path / "guidable.safetensors"))
+
+
+def test_the_key_has_the_class_and_the_guidance(with_classes: Model) -> None:
+    def folder(**options: Any) -> Path:  # noqa: ANN401
+        return SampleCache(with_classes, Heun(calls=3), **options).folder
+
+    kinds: list[dict[str, Any]] = [{}, {"label": "cat"}, {"label": "dog"}, {"label": "none"}, {"guidance": 1.0}]
+    kinds += [{"guidance": 2.0}, {"guidance": -1.0}, {"label": "cat", "guidance": 1.0}, {"label": "7", "guidance": 1.0}]
+    assert len({folder(**kind) for kind in kinds}) == len(kinds)
+    for label, number in (("cat", 0), ("7", 2), ("none", -1)):
+        assert folder(label=label) == folder(label=number)
+    assert folder(label="cat", guidance=1) == folder(label="cat", guidance=1.0)
+    assert folder(label=None, guidance=-0.0) == folder()
+
+
+def test_caches_of_versions_without_guidance_stay_valid(with_classes: Model) -> None:
+    sampler = Heun(calls=3)
+    settings = json.dumps(samplers.to_dict(sampler), sort_keys=True)
+    key = repr((1, with_classes.digest, "raw", settings, 7, "float32"))
+    name = hashlib.sha256(key.encode()).hexdigest()[:24]
+    assert SampleCache(with_classes, sampler, seed=7).folder.name == name
+
+
+@pytest.mark.parametrize("options", [{"label": "dog", "guidance": 1.5}, {"label": "none"}, {"guidance": 1.5}])
+def test_samples_have_the_class_and_the_guidance_of_the_key(
+    options: dict[str, Any], with_classes: Model, sampled: list[int]
+) -> None:
+    sampler = Heun(sigmas=(2.0, 0.5))
+    usual = SampleCache(with_classes, sampler)
+    cache = SampleCache(with_classes, with_classes.sampler, **options).with_sampler(sampler)
+    drawn = [each.draw(4, ALONE, batch_size=4)[:4] for each in (usual, cache, cache)]
+    assert sampled == [4, 4]
+    assert np.array_equal(drawn[1], to_bytes(with_classes.sample(4, sampler=sampler, **options)))
+    assert np.array_equal(drawn[1], drawn[2])
+    assert not np.array_equal(drawn[0], drawn[1])
+
+
+def test_a_class_or_guidance_that_is_not_possible_is_refused_at_once(with_classes: Model, model: Model) -> None:
+    with pytest.raises(ValueError, match="no class is called 'bird'"):
+        SampleCache(with_classes, Heun(calls=3), label="bird")
+    with pytest.raises(ValueError, match="guidance is towards a class, and this model has none"):
+        SampleCache(model, SAMPLER, guidance=1.0)

@@ -22,5 +22,13 @@ def model(path: Path, *, step: int = 7, ema: bool = True, raw: dict[str, Tensor]
     """A model file with the weights of seeds 1 (raw) and 2 (average)."""
     metadata = {"data": "/home/somebody/photos/", "data_digest": "abc", "data_images": "12"}
     average = weights(2) if ema else None
-    save_model(path, raw or weights(1), average, recipe=RECIPE, shape=(1, 16, 16), step=step, metadata=metadata)
+    save_model(
+        path,
+        raw or weights(1),
+        {"ema": average} if average else None,
+        recipe=RECIPE,
+        shape=(1, 16, 16),
+        step=step,
+        metadata=metadata,
+    )
     return path

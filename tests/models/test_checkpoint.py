@@ -38,7 +38,15 @@ def weights(seed: int) -> dict[str, Tensor]:
 
 def model(path: Path, *, ema: bool = True, step: int = 12) -> Path:
     average = weights(2) if ema else None
-    save_model(path, weights(1), average, recipe=RECIPE, shape=(1, 5, 6), step=step, metadata={"data": "dots"})
+    save_model(
+        path,
+        weights(1),
+        {"ema": average} if average else None,
+        recipe=RECIPE,
+        shape=(1, 5, 6),
+        step=step,
+        metadata={"data": "dots"},
+    )
     return path
 
 
@@ -61,7 +69,7 @@ def test_a_model_file_carries_all_that_is_needed(tmp_path: Path) -> None:
 def test_either_kind_of_weights_can_be_loaded(tmp_path: Path) -> None:
     both, raw = model(tmp_path / "both.safetensors"), model(tmp_path / "raw.safetensors", ema=False)
     for kind, seed in (("raw", 1), ("ema", 2)):
-        state = load(both, weights=kind).network.state_dict()  # type: ignore[arg-type]
+        state = load(both, weights=kind).network.state_dict()
         assert all(torch.equal(state[name], value) for name, value in weights(seed).items())
     assert load(raw).weights == "raw"
     with pytest.raises(ValueError, match=r"holds raw weights; got weights=ema \(choose raw, or leave it out\)"):
@@ -305,7 +313,7 @@ def test_no_network_is_built_that_cannot_be_in_the_file(tmp_path: Path, monkeypa
     largest = max(n for value in weights(1).values() for n in value.shape)
     built = list[Recipe]()
 
-    def build(recipe: Recipe, *, channels: int) -> nn.Module:
+    def build(recipe: Recipe, *, channels: int, labels: int) -> nn.Module:
         built.append(recipe)
         return build_network(RECIPE, channels=1)
 

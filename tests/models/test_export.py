@@ -55,7 +55,7 @@ def test_the_weights_and_the_precision_can_be_chosen(tmp_path: Path) -> None:
     source = model(tmp_path / "whole.safetensors")
     for number, kind in enumerate(("raw", "ema")):
         out = tmp_path / f"{kind}.safetensors"
-        made = export(source, out, weights=kind, precision="float32")  # type: ignore[arg-type]
+        made = export(source, out, weights=kind, precision="float32")
         assert made.change == 0
         state = load(out).network.state_dict()
         assert all(torch.equal(state[name], value) for name, value in weights(number + 1).items())
@@ -67,7 +67,7 @@ def test_the_weights_and_the_precision_can_be_chosen(tmp_path: Path) -> None:
     assert load(tmp_path / "one_small.safetensors").held == ("raw",)
     for kind in ("ema", "both"):
         with pytest.raises(ValueError, match=f"holds raw weights; got weights={kind}"):
-            export(one, tmp_path / "none.safetensors", weights=kind)  # type: ignore[arg-type]
+            export(one, tmp_path / "none.safetensors", weights=kind)
     assert not (tmp_path / "none.safetensors").exists()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from PIL import Image
 
 from scorefield.evaluation import records
 from scorefield.evaluation.records import Report, from_json, to_json
+from scorefield.models.export import published
 from scorefield.models.recipes import RECIPES
 from scorefield.paper.results import load, page
 
@@ -60,7 +61,7 @@ def report_on(name: str, *, seed: int = 0, **changes: Any) -> Report:  # noqa: A
             "parameters": 7_643_210,
             "shape": [1, 28, 28],
             "sigmas": sigmas,
-            "recipe": asdict(recipe),
+            "recipe": published(recipe) | {"start": recipe.start},
         },
         "sampler": {"name": "annealed_langevin", "sigmas": sigmas, "step_size": 2e-5, "steps": 100, "denoise": False},
         "seed": 0,

@@ -31,7 +31,7 @@ from scorefield.networks import ResNet
 from scorefield.noise import SampleNoise
 from scorefield.paper import fig1
 from scorefield.training.run import chosen_kernels
-from scorefield.training.trainer import Batch, RecordedTrainer, Trainer
+from scorefield.training.trainer import Batch, RecordedTrainer, Trainer, learning_rates
 
 pytestmark = GPU
 
@@ -135,7 +135,7 @@ def test_recorded_updates_are_plain_updates() -> None:
     images, allowed = noise_images(), {"gradients": 0.02, "exp_avg": 0.02, "exp_avg_sq": 0.04, "change": 0.25}
     recorded, other = (fig1.make_trainer(3, 0.01, SLOW, seed=0, device=CUDA) for _ in range(2))
     assert isinstance(recorded, RecordedTrainer)
-    plain = Trainer(other.network, other.loss, other.optimizer, learning_rate=SLOW.learning_rate, seed=0)
+    plain = Trainer(other.network, other.loss, other.optimizer, learning_rates(SLOW.learning_rate), seed=0)
     start = flat(p.detach().clone() for p in plain.network.parameters())
     with chosen_kernels(CUDA, deterministic=True):
         for n in range(3):

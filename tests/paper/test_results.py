@@ -21,6 +21,7 @@ from PIL import Image
 
 from paper.made_up_reports import MACHINE, page_of, report_on, row, write
 from scorefield.cli import main
+from scorefield.evaluation.frontier import Frontier, Trial
 from scorefield.evaluation.records import (
     Completion,
     Inpainting,
@@ -31,9 +32,11 @@ from scorefield.evaluation.records import (
     read_report,
     to_json,
 )
+from scorefield.files import write_json
 from scorefield.models.recipes import RECIPES, Recipe
 from scorefield.paper import curves
 from scorefield.paper.exhibits import DATA_SETS, HIDDEN, TABLE_1
+from scorefield.paper.frontier_chart import draw_frontier, lines
 from scorefield.paper.results import load, page, train_command
 from scorefield.training.history import LogTable
 
@@ -539,3 +542,47 @@ def test_links_and_commands_name_the_folder_as_seen_from_the_page_and_from_here(
     monkeypatch.chdir(tmp_path / "docs" / "results")
     main(["results", "."])
     assert (tmp_path / "docs" / "results.md").read_text(encoding="utf-8").count("<img") == text.count("<img")
+
+
+# ---------------------------------------------------------------- quality against network calls
+
+
+def made_up_frontier(values: dict[tuple[str, int], float]) -> Frontier:
+    trials = [
+        Trial(name, calls, value, 700, 1.0, {"name": name, "calls": calls}) for (name, calls), value in values.items()
+    ]
+    return Frontier("cifar10", "fid", 700, 0, trials[0].settings, None, {"machine": "a machine"}, tuple(trials))
+
+
+def test_quality_against_calls_is_shown_where_it_was_measured(tmp_path: Path) -> None:
+    write(tmp_path / "results", "cifar10", report_on("cifar10"))
+    out = tmp_path / "results.md"
+    before = page(load(tmp_path / "results", out))
+    assert "network calls per sample" not in before
+    values = {("annealed_langevin", 1000): 25.5, ("euler", 10): 80.25, ("heun", 19): math.inf, ("euler", 50): 25.25}
+    (tmp_path / "measurements").mkdir()
+    path = tmp_path / "measurements" / "frontier_cifar10.json"
+    write_json(path, asdict(made_up_frontier(values)))
+    main(["results", str(tmp_path / "results"), "--out", str(out)])
+    text = out.read_text(encoding="utf-8")
+    assert "| sampler | 10 calls | 19 calls | 50 calls | 1,000 calls |" in text
+    assert "| `annealed_langevin` | – | – | – | 25.50 |" in text
+    assert "| `euler` | 80.25 | – | 25.25 | – |" in text
+    assert "| `heun` | – | diverges | – | – |" in text
+    assert "(1,000 calls, 25.50) are\n50, of `euler`: 25.25." in text
+    assert "`scorefield frontier cifar10 -n 700`, on a machine" in text
+    assert 'src="results/cifar10/frontier.png"' in text
+    assert (tmp_path / "results" / "cifar10" / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    write_json(path, asdict(made_up_frontier({("annealed_langevin", 1000): 25.5, ("euler", 10): 80.25})))
+    assert "No other setting that was tried is as good" in page(load(tmp_path / "results", out))
+    path.write_text('{"trials": 3}')
+    with pytest.raises(ValueError, match=r"frontier_cifar10\.json is not a file of scorefield frontier"):
+        load(tmp_path / "results", out)
+
+
+def test_the_chart_of_samplers_that_all_diverge_is_empty(tmp_path: Path) -> None:
+    found = made_up_frontier({("heun", 5): math.inf, ("euler", 5): 3.0, ("euler", 2): 4.0})
+    assert lines(found) == {"euler": [(2, 4.0), (5, 3.0)]}
+    found = replace(found, trials=found.trials[:1])
+    assert lines(found) == {}
+    assert draw_frontier(found, tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")

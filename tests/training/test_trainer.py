@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,8 +26,11 @@ from scorefield.training.trainer import (
     Losses,
     RecordedTrainer,
     Trainer,
+    exponential,
     held_out_losses,
+    learning_rates,
     mean_losses,
+    new_average,
     prepare,
     score_matching,
 )
@@ -47,7 +52,7 @@ def fresh(
     torch.manual_seed(0)
     network = network or RefineNet(channels=1, width=2, sigmas=SIGMAS)
     optimizer = torch.optim.Adam(network.parameters(), fused=fused)
-    return kind(network, score_matching(network, SIGMAS), optimizer, learning_rate=1e-2, seed=3, **settings)
+    return kind(network, score_matching(network, SIGMAS), optimizer, learning_rates(1e-2), seed=3, **settings)
 
 
 def run(trainer: Trainer, *, steps: int = 3) -> list[Losses]:
@@ -91,6 +96,9 @@ def test_a_batch_in_parts_is_the_same_batch() -> None:
     torch.testing.assert_close(one.values, other.values, rtol=1e-4, atol=1e-4)
     assert torch.equal(one.sigmas, other.sigmas)
     assert (gradient(whole) - gradient(parts)).norm() < 1e-4 * gradient(whole).norm()
+
+
+LABELS = torch.tensor([4, 0, 1, 1, 3, 0])
 
 
 def labelled(kind: type[Trainer] = Trainer, **settings: Any) -> tuple[Trainer, Labelled]:  # noqa: ANN401
@@ -144,26 +152,22 @@ def test_a_loss_looks_at_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
         assert PIXELS.float().mean() > 0
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     with NoLooks():  # type: ignore[no-untyped-call]
-        losses = trainer.loss(Batch(PIXELS, torch.arange(6) % 5), noise)
-        losses.values.mean().backward()
+        each, _ = trainer.loss(Batch(PIXELS, torch.arange(6) % 5), noise)
+        each.mean().backward()
 
 
-def test_an_update_that_would_be_recorded_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU: a call in the recording's place. Labels, noise and images of each step reach its memory."""
+@pytest.fixture
+def direct_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: calls in the place of recordings."""
+    monkeypatch.setattr("scorefield.training.trainer.warm_up", lambda work: work())
+    monkeypatch.setattr("scorefield.training.trainer.recorded", lambda work: work)
 
-    class DirectCall:
-        def __init__(self, trainer: RecordedTrainer) -> None:
-            self.trainer = trainer
 
-        def replay(self) -> None:
-            self.trainer._result = self.trainer._gradients()
-            self.trainer.optimizer.step()
-
-    def record(self: RecordedTrainer) -> None:
-        self._graph = DirectCall(self)  # type: ignore[assignment]
-
-    monkeypatch.setattr(RecordedTrainer, "_record", record)
-    (recorded, network), (plain, other) = labelled(RecordedTrainer), labelled()
+@pytest.mark.usefixtures("direct_calls")
+@pytest.mark.parametrize("clip", [0.0, 0.1])
+def test_an_update_that_would_be_recorded_is_the_plain_one(clip: float) -> None:
+    """Labels, noise and images of each step reach the recording's memory."""
+    (recorded, network), (plain, other) = labelled(RecordedTrainer, clip=clip), labelled(clip=clip)
     for n, labels in enumerate(([0, 1, 2, 3, 4, 0], [4, 4, 0, 1, 1, 1], [3, 2, 1, 0, 0, 0])):
         batch = Batch(PIXELS.roll(n, 0), torch.tensor(labels))
         one, two = recorded.step(batch, n), plain.step(batch, n)
@@ -172,6 +176,44 @@ def test_an_update_that_would_be_recorded_is_the_plain_one(monkeypatch: pytest.M
     torch.testing.assert_close(network.means.weight, other.means.weight)
     with pytest.raises(ValueError, match="recorded for"):
         recorded.step(Batch(PIXELS[:2], torch.tensor([0, 1])), 3)
+
+
+@pytest.mark.usefixtures("direct_calls")
+@pytest.mark.parametrize("overflow", [False, True])
+def test_recorded_updates_of_two_processes_are_those_of_one(overflow: bool) -> None:
+    """Each has half of the batch, with the noise of its places. If one has too large gradients, none makes a step."""
+    whole, network = labelled()
+    given, both = list[list[Tensor]](), Barrier(2)
+
+    def share(tensors: list[Tensor]) -> None:
+        given.append(tensors)
+        both.wait(60)
+        means = [(a + b) / 2 for a, b in zip(*given[-2:], strict=True)]
+        both.wait(60)
+        for tensor, mean in zip(tensors, means, strict=True):
+            tensor.copy_(mean)
+
+    def train(rank: int) -> Tensor:
+        trainer, mine = labelled(RecordedTrainer, rank=rank, share=share, bad=torch.zeros(()))
+        plain = trainer.loss
+
+        def loss(batch: Batch, noise: SampleNoise) -> tuple[Tensor, Losses]:
+            trainer.bad.fill_(overflow and rank == 1)  # type: ignore[attr-defined]
+            return plain(batch, noise)
+
+        trainer.loss = loss
+        rows = slice(3 * rank, 3 * rank + 3)
+        for n in range(2):
+            trainer.step(Batch(PIXELS[rows], LABELS[rows]), n)
+        return mine.means.weight.detach()
+
+    before = network.means.weight.detach().clone()
+    with ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(train, range(2))
+    for n in range(2):
+        whole.step(Batch(PIXELS, LABELS), n)
+    assert torch.equal(one, other)
+    torch.testing.assert_close(one, before if overflow else network.means.weight.detach())
 
 
 def test_step_n_is_a_function_of_the_seed_and_n_alone() -> None:
@@ -193,7 +235,8 @@ def test_sliced_score_matching_trains_too() -> None:
 
 
 def test_the_learning_rate_warms_up() -> None:
-    trainer, rates = fresh(warmup=4), []
+    trainer, rates = fresh(), []
+    trainer.rate = learning_rates(1e-2, warmup=4)
     for n in range(5):
         trainer.step(Batch(PIXELS), n)
         rates.append(trainer.optimizer.param_groups[0]["lr"])
@@ -213,10 +256,10 @@ def test_an_update_without_a_finite_gradient_is_skipped(micro_batch: int, fused:
     trainer, good = fresh(network=Small(), fused=fused, micro_batch=micro_batch, clip=1.0), torch.ones(())
     plain = trainer.loss
 
-    def loss(batch: Batch, noise: SampleNoise) -> Losses:
-        values, sigmas = plain(batch, noise)
+    def loss(batch: Batch, noise: SampleNoise) -> tuple[Tensor, Losses]:
+        each, (values, sigmas) = plain(batch, noise)
         second = torch.equal(batch.pixels[-1], PIXELS[-1])
-        return Losses(values + ((good if second else 1) + 0 * values).sqrt(), sigmas)
+        return each + ((good if second else 1) + 0 * each).sqrt(), Losses(values, sigmas)
 
     trainer.loss = loss
     for value, many in ((1, 2), (0, 2), (1, 2), (0, 12)):
@@ -234,18 +277,19 @@ def test_an_update_without_a_finite_gradient_is_skipped(micro_batch: int, fused:
 
 def test_the_moving_average_by_hand() -> None:
     """Decay min(0.5, n/(n + 9)): 0.1, 2/11, 0.25, ... Whole numbers are copied."""
-    trainer = fresh(ema=0.5)
+    trainer = fresh()
     trainer.network.register_buffer("counter", torch.tensor(3))
-    trainer.average = {name: value.clone() for name, value in trainer.network.state_dict().items()}
-    expected = trainer.average["end.weight"].clone()
+    trainer.averages["ema"] = new_average(trainer.network, exponential(0.5))
+    average = trainer.averages["ema"][0]
+    expected = average["end.weight"].clone()
     for n in range(12):
         trainer.network.get_buffer("counter").add_(1)
         trainer.step(Batch(PIXELS), n)
         decay = min(0.5, (n + 1) / (n + 10))
         expected = decay * expected + (1 - decay) * trainer.network.state_dict()["end.weight"]
-    torch.testing.assert_close(trainer.average["end.weight"], expected)
-    torch.testing.assert_close(trainer.average["sigmas"], SIGMAS)
-    assert trainer.average["counter"] == 15
+    torch.testing.assert_close(average["end.weight"], expected)
+    torch.testing.assert_close(average["sigmas"], SIGMAS)
+    assert average["counter"] == 15
 
 
 def test_dequantised_images_fill_the_gaps_between_grey_values() -> None:
@@ -334,10 +378,10 @@ def test_every_noise_level_is_trained_equally_often(levels: int) -> None:
     """Exactly, for uniform numbers in equal steps; and by χ² for the trainer's own (4.5 standard deviations)."""
     sigmas = torch.linspace(1, 0.1, levels)
     loss, pixels = score_matching(lambda x, sigma: x, sigmas, dequantise=False), torch.zeros(60, 1, 1, 1).byte()
-    drawn = loss(Batch(pixels), UniformGrid(range(60))).sigmas
+    drawn = loss(Batch(pixels), UniformGrid(range(60)))[1].sigmas
     assert [(drawn == sigma).sum().item() for sigma in sigmas] == [60 // levels] * levels
     pixels, n = pixels[:1].expand(6000, -1, -1, -1), 6000
-    drawn = loss(Batch(pixels), SampleNoise.at_step(0, 0, range(n))).sigmas
+    drawn = loss(Batch(pixels), SampleNoise.at_step(0, 0, range(n)))[1].sigmas
     counts = torch.stack([(drawn == sigma).sum() for sigma in sigmas]).double()
     chi_square = ((counts - n / levels) ** 2 / (n / levels)).sum().item()
     assert chi_square < (levels - 1) + 4.5 * (2 * (levels - 1)) ** 0.5
@@ -366,10 +410,10 @@ def test_the_optimizer_is_started_without_a_trace(steps: int) -> None:
     """What a recording does before it begins: Adam's moments are there, and all is as it was."""
     trainer, untouched = fresh(RecordedTrainer), fresh()
     assert isinstance(trainer, RecordedTrainer)
-    plain = Trainer(trainer.network, trainer.loss, trainer.optimizer, learning_rate=1e-2, seed=3)
+    plain = Trainer(trainer.network, trainer.loss, trainer.optimizer, learning_rates(1e-2), seed=3)
     for each in (plain, untouched):
         run(each, steps=steps)
-    plain.loss(Batch(PIXELS), SampleNoise.at_step(3, 0, range(6))).values.sum().backward()
+    plain.loss(Batch(PIXELS), SampleNoise.at_step(3, 0, range(6)))[0].sum().backward()
     trainer._start_optimizer()
     assert all({"exp_avg", "exp_avg_sq"} <= kinds.keys() for kinds in trainer.optimizer.state.values())
     assert len(trainer.optimizer.state) == len(list(trainer.network.parameters()))
@@ -398,12 +442,15 @@ def test_the_trainer_of_a_recipe_with_fused_kernels_is_the_recorded_one(monkeypa
     monkeypatch.setattr(acceleration, "has_fused_kernels", lambda network: True)
     monkeypatch.setattr(acceleration, "fused", lambda network, dtype: SimpleNamespace(bad=bad, dtype=dtype))
     recorded = run_module._trainer(recipe, ALONE, network)
+    recorded.normalise()  # this network has no weights of unit size
     assert type(plain) is Trainer
     assert isinstance(recorded, RecordedTrainer)
     assert recorded.bad is bad
-    for name in ("learning_rate", "warmup", "clip", "ema", "seed"):
+    for name in ("clip", "seed"):
         assert getattr(recorded, name) == getattr(plain, name) == getattr(recipe, name)
+    assert [recorded.rate(n) for n in range(4)] == pytest.approx([0.02 / 3, 0.04 / 3, 0.02, 0.02])
     assert recorded.network is network
-    assert recorded.average is not None
-    assert recorded.average.keys() == network.state_dict().keys()
+    ((average, decay),) = recorded.averages.values()
+    assert average.keys() == network.state_dict().keys()
+    assert decay(1000) == 0.5
     assert type(run_module._trainer(replace(recipe, micro_batch=2), ALONE, network)) is Trainer

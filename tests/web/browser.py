@@ -108,7 +108,8 @@ def page(browser: Any, address: str) -> Iterator[Any]:
     page.route("**/api/estimate", lambda route: route.fulfill(json={"seconds": 1}))
     yield page
     page.close()
-    assert [each for each in problems if not any(re.search(known, each) for known in page.expected)] == []
+    unexpected = [each for each in problems if not any(re.search(known, each) for known in page.expected)]
+    assert not unexpected, unexpected
 
 
 def own(url: str, address: str) -> bool:

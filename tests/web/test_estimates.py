@@ -89,9 +89,9 @@ def test_one_step_is_measured_and_for_many_images_too_if_that_is_quick(
             yield SimpleNamespace(step=step)
         raise AssertionError("nobody should ask for a third step")
 
-    header = SimpleNamespace(sampler=SimpleNamespace(calls=20, updates=10))
-    card = SimpleNamespace(name="m", shape=(1, 2, 2), parameters=7, header=header)
-    wanted = cast(Any, SimpleNamespace(card=card, n=n, sampler=SimpleNamespace(calls=1000)))
+    sampler = SimpleNamespace(calls=20, updates=10)
+    card = SimpleNamespace(name="m", shape=(1, 2, 2), parameters=7, sampler=sampler)
+    wanted = cast(Any, SimpleNamespace(card=card, n=n, sampler=SimpleNamespace(calls=1000), guidance=0.0))
     models, speeds = cast(Models, SimpleNamespace(load=lambda card: SimpleNamespace(states=states))), Speeds()
     for _ in range(2):  # the second time it is known
         sampling.measure(models, speeds, wanted, few=few)

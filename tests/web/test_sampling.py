@@ -21,7 +21,7 @@ from torch import Tensor
 from scorefield import samplers
 from scorefield.cli import main
 from scorefield.data import pictures
-from scorefield.images import grid
+from scorefield.images import grid, to_bytes, to_float
 from scorefield.models.model import kept_steps, load
 from scorefield.noise import SampleNoise
 from scorefield.web.jobs import Job, Update
@@ -90,6 +90,23 @@ def test_defaults_are_the_models_own(live: Live) -> None:
     assert settings["steps"] == RECIPE.sample_steps
     assert settings["step_size"] == RECIPE.step_size
     assert settings["denoise"] is False
+
+
+@pytest.mark.parametrize(("name", "calls"), [("heun", 3), ("consistent_annealed", 6)])
+def test_samplers_by_name_and_number_of_calls(live: Live, name: str, calls: int) -> None:
+    """The images are those of the library, for samples and for completions."""
+    model, sampler = load("tiny"), samplers.SAMPLERS[name](calls=calls)
+    job = live.start(n=2, seed=5, sampler=name, calls=calls)
+    assert live.end(job)["settings"]["calls"] == calls
+    assert np.array_equal(live.array(job), to_bytes(model.sample(2, seed=5, sampler=sampler)))
+    content = picture((10, 12))
+    job = inpaint(live, {"image": content}, mask="right", n=2, seed=5, steps=None, sampler=name, calls=calls).json()[
+        "job"
+    ]
+    live.end(job)
+    image, known = to_float(opened(content)[None, ..., None])[0], torch.arange(10).expand(12, 10) < 5
+    wanted = model.inpaint(image, known, n=2, seed=5, sampler=sampler)
+    assert np.array_equal(live.array(job), to_bytes(wanted))
 
 
 def test_a_registered_sampler_is_chosen_by_name_with_its_own_settings(

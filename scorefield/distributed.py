@@ -49,10 +49,12 @@ class Group:
         """Replace the tensors by their means over all processes: gradients become those of the joined batch."""
         if self.world == 1:
             return
-        flat = torch.cat([tensor.flatten() for tensor in tensors])
-        dist.all_reduce(flat)
-        for tensor, mean in zip(tensors, (flat / self.world).split([t.numel() for t in tensors]), strict=True):
-            tensor.copy_(mean.view_as(tensor))
+        flats = [(bucket, torch.cat([tensor.flatten() for tensor in bucket])) for bucket in _buckets(tensors)]
+        sums = [dist.all_reduce(flat, async_op=True) for _, flat in flats]
+        for done, (bucket, flat) in zip(sums, flats, strict=True):
+            done.wait()
+            for tensor, mean in zip(bucket, (flat / self.world).split([t.numel() for t in bucket]), strict=True):
+                tensor.copy_(mean.view_as(tensor))
 
     def sum_(self, tensor: torch.Tensor) -> None:
         """Replace the tensor by its sum over all processes."""
@@ -92,6 +94,22 @@ class Group:
         """Wait until all processes are here."""
         if self.world > 1:
             dist.barrier()
+
+
+BUCKET = 2**23
+"""Numbers that are sent together: few enough that the first are on their way while the next are put together."""
+
+
+def _buckets(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """The tensors in order, in groups of at most BUCKET numbers or of a single tensor."""
+    buckets, room = list[list[torch.Tensor]](), 0
+    for tensor in tensors:
+        if tensor.numel() > room:
+            buckets.append([])
+            room = BUCKET
+        buckets[-1].append(tensor)
+        room -= tensor.numel()
+    return buckets
 
 
 @contextmanager

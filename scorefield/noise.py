@@ -80,7 +80,8 @@ def level_at(schedule: Tensor, u: Tensor) -> Tensor:
 def log_normal(
     mean: float, std: float, *, sigma_range: tuple[float, float], generator: torch.Generator | None = None
 ) -> DrawSigma:
-    """ln σ ~ N(mean, std²) for each example, cut off at the ends of the range: for a network that accepts all σ."""
+    """ln σ ~ N(mean, std²) for each example, for a network that accepts all σ in a range; a σ outside of it is moved to
+    its nearest end."""
 
     def draw(x: Tensor) -> Tensor:
         device = generator.device if generator else x.device

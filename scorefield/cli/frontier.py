@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -75,9 +76,9 @@ def frontier(
         raise ValueError(f"--calls must be from 1 to {MOST_CALLS:,}; got {wrong[0]}")
     from scorefield.distributed import joined
     from scorefield.paper.frontier_chart import draw_frontier
-    from scorefield.paper.output import new_figure
 
-    new_figure(1, 1)  # an error now, if matplotlib is missing
+    if not (drawn := find_spec("matplotlib") is not None):
+        say("note: there will be no chart, since matplotlib is missing (install it and run this again to draw it)")
     path = out / "frontier.json"
     with joined(device) as group:
         if what == TOY:
@@ -93,7 +94,8 @@ def frontier(
         if not group.main or found is None:
             return
         _print_table(found)
-        print(draw_frontier(found, out / "frontier.png"))
+        if drawn:
+            print(draw_frontier(found, out / "frontier.png"))
         print(path)
 
 

@@ -71,7 +71,8 @@ def info(model: ModelName, /, *, as_json: Annotated[Flag, tyro.conf.arg(name="js
         for k in range(0, len(levels), 3):
             print(f"             {', '.join(levels[k : k + 3])}")
     precision = f", stored in {metadata['stored']}" if "stored" in metadata else ""
-    print(f"  weights    {' and '.join(held)}{precision}")
+    first = f" (ema is ema-{recipe.averages[0]:g})" if len(recipe.averages) > 1 and "ema" in held else ""
+    print(f"  weights    {', '.join(held)}{first}{precision}")
     if not known:
         print(f"  to load    in Python, with its class: sf.load({model!r}, network={recipe.network}(...))")
         return

@@ -15,6 +15,7 @@ from scorefield.evaluation.records import LevelLoss, Metrics, ReferenceRecord
 from scorefield.metrics import frechet_distance, kernel_distance, precision_recall
 from scorefield.models.model import BATCH, Model
 from scorefield.progress import Track, silent
+from scorefield.training.levels import loss_levels, loss_weight
 from scorefield.training.trainer import Batch, held_out_losses, mean_losses
 
 PLACE = "$SCOREFIELD_DATA/inception"
@@ -79,7 +80,7 @@ def describe_comparison(rows: Rows, reference: Reference, network: Extractor) ->
 
 
 def held_out_loss(model: Model, held_out: Images) -> dict[str, Any]:
-    """Eq. 6 on held-out images, σ² ℓ(σ) at each noise level and its mean over the levels: fields of `records.Numbers`.
+    """Eq. 6 on held-out images, λ(σ)ℓ(σ) at each noise level and the mean over the levels: fields of `records.Numbers`.
 
     Every image is measured at every level. The noise is always the same, so that models with the same noise levels are
     compared on the same draws.
@@ -87,12 +88,21 @@ def held_out_loss(model: Model, held_out: Images) -> dict[str, Any]:
     pixels = torch.tensor(held_out.pixels).to(model.device)
     with_labels = bool(model.labels) and held_out.labels is not None
     batch = Batch(pixels, torch.tensor(held_out.labels).to(model.device) if with_labels else None)
-    sigmas, size = torch.tensor(model.sigmas, device=model.device), BATCH.get(model.device.type, 64)
-    each = held_out_losses(model.score, batch, sigmas, dequantise=model.recipe.dequantise, batch_size=size)
+    sigmas, shares = torch.tensor(model.sigmas), None
+    if getattr(model.network, "sigma_range", None) is not None:
+        sigmas, shares = loss_levels(model.recipe, model.network)
+    each = held_out_losses(
+        model.score,
+        batch,
+        sigmas.to(model.device),
+        dequantise=model.recipe.dequantise,
+        batch_size=BATCH.get(model.device.type, 64),
+        weight=loss_weight(model.recipe),
+    )
     if not each.isfinite().all():
         raise FloatingPointError("the objective is not finite, because the network's scores are not (check the model)")
-    found = mean_losses(each)
-    levels = zip(model.sigmas, found.by_level, found.errors_by_level, strict=True)
+    found = mean_losses(each, shares)
+    levels = zip(sigmas.tolist(), found.by_level, found.errors_by_level, strict=True)
     return {
         "loss": found.mean,
         "loss_standard_error": found.error,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,22 +33,32 @@ def build_sampler(recipe: Recipe) -> Sampler:
 
 
 def sized(recipe: Recipe, height: int, width: int) -> Recipe:
-    """The recipe with the sizes that it leaves open chosen for images of that size.
+    """The recipe with the sizes that it leaves open chosen for images of that size, for a U-Net.
 
-    A U-Net halves the image until about 8 pixels are left, and attends from 16 pixels on. Larger images have fewer
-    filters, because the time for a filter grows with the number of pixels.
+    A U-Net halves the image until about 8 pixels are left, and attends at the stage before, unless that is larger than
+    24 × 24 pixels. Larger images have fewer filters, because the time for a filter grows with the number of pixels.
     """
     if recipe.network != "unet":
         return recipe
-    side = min(height, width)
-    stages = recipe.stages or (1, *[2] * max(1, min(round(math.log2(side / 8)), 5)))
-    attention = recipe.attention
-    if not recipe.stages:
-        attention = tuple(k for k in range(len(stages)) if side / 2**k <= 16 and k < len(stages) - 1)
+    if min(height, width) < 2:
+        raise ValueError(f"images must have at least 2 × 2 pixels; these have {height} × {width} (--image-size)")
+    stages = recipe.stages or (1, *[2] * max(1, min(round(math.log2(min(height, width) / 8)), 5)))
+    side, attention = math.sqrt(height * width), recipe.attention
+    if not recipe.stages and not attention:
+        stage = len(stages) - 2
+        attention = (stage,) if side / 2**stage <= 24 else ()
     filters = recipe.width or (128 if side <= 40 else 96 if side <= 80 else 64)
     return replace(
         recipe, width=filters, stages=stages, blocks=recipe.blocks or (3,) * len(stages), attention=attention
     )
+
+
+def with_sigma_data(recipe: Recipe, pixels: np.ndarray) -> Recipe:
+    """The recipe with σ_data measured on these images, bytes (N, H, W, C), if it leaves that open: to three digits."""
+    if recipe.sigma_data:
+        return recipe
+    some = pixels[:: max(1, len(pixels) // 5000)].astype(np.float32) / 255 - 0.5
+    return replace(recipe, sigma_data=float(f"{np.sqrt(np.square(some).mean(dtype=np.float64)):.3g}"))
 
 
 def _refinenet(recipe: Recipe, channels: int, labels: int) -> RefineNet:
@@ -64,7 +75,7 @@ def _unet(recipe: Recipe, channels: int, labels: int) -> UNet:
         labels=labels,
         dropout=recipe.dropout,
         sigma_range=(recipe.sigma_min, recipe.sigma_max),
-        sigma_data=recipe.sigma_data,
+        sigma_data=recipe.sigma_data or 0.25,
     )
 
 

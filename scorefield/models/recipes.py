@@ -73,7 +73,7 @@ class Recipe:
     label_dropout: float = 0.1
     """unet: the share of labels that are left out in training, so that the network learns to do without as well."""
     sigma_data: float = 0.25
-    """unet: the root mean square of pixel − 0.5 over the data, about 0.25 for photographs in [0, 1]."""
+    """unet: the root mean square of pixel − 0.5 over the data, about 0.25 for photographs in [0, 1]. 0 measures it."""
 
     sigma_max: float = 1.0
     """Largest noise level σ₁, for pixels in [0, 1]."""
@@ -84,10 +84,10 @@ class Recipe:
     sigma_draw: Literal["levels", "log_normal"] = "levels"
     """How a noise level is drawn for each image in training: one of the levels, or from a log-normal distribution
     within the range, for networks that accept all."""
-    log_sigma_mean: float = -1.9
-    """The mean of ln σ, for log_normal."""
+    log_sigma_mean: float = -0.5
+    """The mean of ln(σ/sigma_data), for log_normal."""
     log_sigma_std: float = 1.2
-    """The standard deviation of ln σ, for log_normal."""
+    """Its standard deviation."""
     weight: Literal["paper", "unit", "learned"] = "paper"
     """The weight λ(σ) of a noise level in the loss: paper is σ²; unit is σ²(1 + σ²/σ_data²), with which all levels have
     about the same loss at the beginning; learned divides that by the loss that the network expects at σ."""
@@ -184,10 +184,10 @@ class Recipe:
             least = 0 if name == "width" and self.network == "unet" else 1
             if not least <= getattr(self, name) <= MOST:
                 raise ValueError(f"{name} must be from {least} to {MOST:,}; got {getattr(self, name)}")
-        for name in ("held_out", "warmup", "decay", "clip", "micro_batch", "previews", "preview_steps"):
+        for name in ("held_out", "warmup", "decay", "clip", "micro_batch", "previews", "preview_steps", "sigma_data"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be 0 or more; got {getattr(self, name)}")
-        for name in ("learning_rate", "step_size", "sigma_data", "log_sigma_std"):
+        for name in ("learning_rate", "step_size", "log_sigma_std"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
         if not 0 <= self.ema < 1:
@@ -199,7 +199,7 @@ class Recipe:
         self._check_unet()
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be a whole number from 0 to 2³² − 1; got {self.seed}")
-        check_geometric(self.sigma_max, self.sigma_min, self.levels)
+        check_geometric(self.sigma_max, self.sigma_min, 2 if self.sigma_draw == "log_normal" else self.levels)
         if self.sigma_max > 1e4 or self.sigma_min < 1e-5:
             raise ValueError(
                 f"sigmas must lie between 0.00001 and 10000, for pixels in [0, 1]; got {self.sigma_max:g} ... "
@@ -208,10 +208,15 @@ class Recipe:
 
     def _check_averages(self) -> None:
         if self.averages and self.ema:
-            raise ValueError(f"ema and averages exclude each other; got {self.ema} and {list(self.averages)}")
-        if not all(0 < width <= WIDEST for width in self.averages) or len({*self.averages}) < len(self.averages):
             raise ValueError(
-                f"averages must be different widths, above 0 and up to {WIDEST}; got {list(self.averages)}"
+                f"ema and averages exclude each other; got {self.ema} and {list(self.averages)} (leave one out: --ema "
+                "0, or --averages without numbers)"
+            )
+        names = {f"{width:g}" for width in self.averages}
+        if not all(0 < width <= WIDEST for width in self.averages) or len(names) < len(self.averages):
+            raise ValueError(
+                f"averages must be different widths, above 0 and up to {WIDEST}; got {list(self.averages)} (0.05 and "
+                "0.1 are usual)"
             )
 
     def _check_unet(self) -> None:
@@ -224,12 +229,20 @@ class Recipe:
                     )
             if self.weight == "learned":
                 raise ValueError("refinenet cannot learn the weight of a noise level (choose weight paper or unit)")
+            for name in ("stages", "blocks", "attention", "dropout", "labels"):
+                if getattr(self, name):
+                    raise ValueError(f"refinenet has no {name}; got {getattr(self, name)} (leave it out)")
         if not -50 < self.log_sigma_mean < 50:
             raise ValueError(f"log_sigma_mean must be from −50 to 50; got {self.log_sigma_mean}")
         for name, most in {"stages": 100, "blocks": 100, "attention": 10}.items():
-            values = getattr(self, name)
-            if len(values) > 10 or not all((name != "attention") <= value <= most for value in values):
-                raise ValueError(f"{name} must be up to 10 numbers up to {most}; got {list(values)[:12]}")
+            values, least = getattr(self, name), 0 if name == "attention" else 1
+            if len(values) > 10 or not all(least <= value <= most for value in values):
+                raise ValueError(f"{name} must be up to 10 numbers from {least} to {most}; got {list(values)[:12]}")
+        if self.network == "unet" and self.objective == "sliced" and (self.attention or not self.stages):
+            raise ValueError(
+                "sliced score matching needs second derivatives, which attention does not have (--objective denoising, "
+                "or --stages without --attention)"
+            )
 
 
 MAY_CHANGE = ("steps", "learning_rate", "clip", "precision", "compile", "deterministic", "micro_batch")
@@ -337,6 +350,7 @@ _UNET = Recipe(  # for photographs; Karras et al. (2022, 2024), with sigmas for 
     width=0,
     flip=True,
     labels=True,
+    sigma_data=0.0,
     sigma_max=40.0,
     sigma_min=0.001,
     sigma_draw="log_normal",
@@ -353,7 +367,9 @@ _UNET = Recipe(  # for photographs; Karras et al. (2022, 2024), with sigmas for 
     evaluate_every=5_000,
     sampler="heun",
 )
-_UNET_CIFAR10 = replace(_UNET, data="cifar10", width=128, stages=(1, 2, 2), blocks=(4, 4, 3), attention=(1,))
+_UNET_CIFAR10 = replace(
+    _UNET, data="cifar10", width=128, stages=(1, 2, 2), blocks=(4, 4, 3), attention=(1,), sigma_data=0.25
+)
 _UNET_CELEBA = replace(_UNET_CIFAR10, data="celeba", crop=140, image_size=32)
 _UNET_MNIST = replace(  # for laptops
     _UNET,
@@ -364,7 +380,6 @@ _UNET_MNIST = replace(  # for laptops
     blocks=(1, 2, 1),
     attention=(1, 2),
     sigma_data=0.48,
-    log_sigma_mean=-1.2,
     steps=30_000,
     dropout=0.0,
     sampler="adams_bashforth",
@@ -373,6 +388,7 @@ _UNET_MNIST = replace(  # for laptops
 _UNET_TINY = replace(  # for a first try on a CPU
     _UNET_MNIST,
     image_size=16,
+    sigma_data=0.0,
     width=16,
     stages=(1, 2),
     blocks=(1, 1),

@@ -53,14 +53,17 @@ class Conv(nn.Module):
 
     def effective(self) -> Tensor:
         """The weights that are used. On a CPU, where no gradients are wanted, they are kept until the learned ones
-        change. (On a GPU that cannot be told: a recorded update leaves no trace in their version.)"""
-        learning = torch.is_grad_enabled() and self.weight.requires_grad
-        if learning or self.weight.device.type != "cpu" or torch.compiler.is_compiling():
+        change. (On a GPU that cannot be told: a recorded update leaves no trace in their version. Nor can it be told of
+        tensors that were made in inference mode, which have none.)"""
+        if torch.compiler.is_compiling() or (torch.is_grad_enabled() and self.weight.requires_grad):
+            return self._effective()
+        if self.weight.device.type != "cpu" or self.weight.is_inference():
             return self._effective()
         key = self.weight.data_ptr(), self.weight._version, self.weight.dtype
         kept = self._kept
         if kept is None or kept[0] != key:
-            kept = self._kept = key, self._effective().detach()
+            with torch.inference_mode(False):  # they may be used where gradients of x are wanted
+                kept = self._kept = key, self._effective().detach()
         return kept[1]
 
     def _effective(self) -> Tensor:
@@ -234,8 +237,10 @@ class UNet(nn.Module):
         random = rand_like if self.training else None
         height, width = x.shape[2:]
         h = torch.cat([x, torch.ones_like(x[:, :1])], 1)  # the channel of ones is the bias
-        h = self.begin(self._padded(h))
-        kept, k = list[Tensor](), iter(self.down)
+        with torch.autocast(x.device.type, enabled=False):  # 16 bits would lose the noise of the lowest levels
+            h = self.begin(self._padded(h))
+        kept: list[Tensor] = []
+        k = iter(self.down)
         for stage, number in enumerate(self.blocks):
             h = F.avg_pool2d(h, 2) if stage else h
             for _ in range(number):
@@ -316,10 +321,8 @@ class UNet(nn.Module):
 
     def check_label(self, label: Tensor, n: int) -> None:
         """Raise an error if these are not labels of n images."""
-        if label.is_floating_point() or label.ndim != 1 or len(label) not in (1, n):
-            raise ValueError(
-                f"label must be a whole number for each image, shape ({n},); got {label.dtype} {tuple(label.shape)}"
-            )
+        if not isinstance(label, Tensor) or label.is_floating_point() or label.ndim != 1 or len(label) not in (1, n):
+            raise ValueError(f"label must be a whole number for each image, shape ({n},); got {label}")
         if label.device.type != "cpu" or _recording():
             return
         if not -1 <= int(label.min()) <= int(label.max()) < self.labels:
@@ -344,6 +347,8 @@ def _check_sizes(
     sigma_range: tuple[float, float],
     sigma_data: float,
 ) -> None:
+    if any(isinstance(each, int) for each in (stages, blocks, attention)):
+        raise ValueError("stages, blocks and attention are lists of numbers, such as (1, 2, 2)")
     if min(channels, width, len(stages), *stages) < 1 or labels < 0:
         raise ValueError(
             f"channels, width and stages must be at least 1, labels at least 0; got {channels}, {width}, "

@@ -27,8 +27,9 @@ from scorefield.models.recipes import Change, Recipe, changes_between, check_unc
 from scorefield.samplers import AnnealedLangevin, Sampler
 from scorefield.score import ConditionalScore
 from scorefield.training.history import HELD_OUT, LOG, last_step, read_log
+from scorefield.training.levels import loss_weight
 from scorefield.training.logs import Log, columns, csv_log, error_of
-from scorefield.training.trainer import Batch, MeanLosses, Trainer, Weight, held_out_losses, mean_losses
+from scorefield.training.trainer import Batch, MeanLosses, Trainer, held_out_losses, mean_losses
 
 LOCK, SAMPLES = ".lock", "samples"
 SECONDS_TO_WAIT = 0.5
@@ -139,6 +140,8 @@ class Run:
     trainer: Trainer
     sigmas: Tensor
     """The noise levels at which losses are recorded, (L,)."""
+    shares: Tensor | None
+    """The share of each in the mean; None if they are all the same."""
     shape: tuple[int, int, int]
     labels: tuple[str, ...]
     metadata: dict[str, str]
@@ -146,8 +149,6 @@ class Run:
     say: Say
     score_of: Callable[[nn.Module], ConditionalScore]
     """The score that held-out losses are measured with: by the fused kernels if training uses them, otherwise plain."""
-    weight: Weight = torch.square
-    """λ(σ) of the losses on held-out images."""
     changes: list[Change] = field(default_factory=list)
     """The settings that were changed when the run was resumed."""
     logs: list[Log] = field(default_factory=list)
@@ -227,6 +228,12 @@ class Run:
             theirs, mine = (_describe_data(each) for each in (metadata, self.metadata))
             raise ValueError(
                 f"the images changed since {self.out} was started with {theirs}; got {mine} (give the images it was "
+                "started with by --data, or start another run in a folder of its own: --out)"
+            )
+        labels = metadata.get("labels_digest")  # files of older versions have none
+        if labels is not None and labels != self.metadata.get("labels_digest"):
+            raise ValueError(
+                f"the labels of the images changed since {self.out} was started (give the images and labels it was "
                 "started with by --data, or start another run in a folder of its own: --out)"
             )
         self._check_fits(weights)
@@ -319,14 +326,18 @@ class Run:
 
     def _held_out_losses(self, network: nn.Module, held_out: Batch, stopped: Callable[[], bool]) -> MeanLosses | None:
         device, size = self.group.device, self.recipe.micro_batch or BATCH.get(self.group.device.type, 64)
-        settings: dict[str, Any] = {"dequantise": self.recipe.dequantise, "batch_size": size, "weight": self.weight}
+        settings: dict[str, Any] = {
+            "dequantise": self.recipe.dequantise,
+            "batch_size": size,
+            "weight": loss_weight(self.recipe),
+        }
         score, levels = self.score_of(network), list[Tensor]()
         with evaluating(network):
             for number, sigma in enumerate(self.sigmas.to(device).split(1)):
                 if stopped():
                     return None
                 levels.append(held_out_losses(score, held_out, sigma, first=number, **settings))
-        return mean_losses(torch.cat(levels))
+        return mean_losses(torch.cat(levels), self.shares)
 
     def preview(self, stopped: Callable[[], bool], tell: Say = say_nothing) -> None:
         """Draw a few samples, as samples/STEP.png. A network early in training may diverge: the run goes on.

@@ -69,7 +69,7 @@ class TrainingHistory:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutLoss:
-    """The loss σ² ℓ(σ) on held-out images that a run measured at a step: its mean, in total and by noise level."""
+    """The loss λ(σ)ℓ(σ) on held-out images that a run measured at a step: its mean, in total and by noise level."""
 
     step: int
     weights: Weights

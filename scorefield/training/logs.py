@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -35,12 +34,6 @@ def error_of(name: str) -> str:
 def is_count(word: str) -> bool:
     """Whether a word of a log, which may be damaged, is a whole number such as a step."""
     return word.isascii() and word.isdigit() and len(word) < 16
-
-
-def log_bins(sigma_min: float, sigma_max: float, bins: int = 10) -> Tensor:
-    """The centres of equal bins of log σ, the largest first: levels for a network that accepts a range."""
-    edges = torch.linspace(math.log(sigma_max), math.log(sigma_min), bins + 1)
-    return ((edges[1:] + edges[:-1]) / 2).exp()
 
 
 class LossMeter:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import math
 import os
 import signal
 import threading
@@ -21,11 +23,12 @@ from torch import nn
 
 from scorefield import acceleration, data
 from scorefield.distributed import Group, device_name, pick_device
-from scorefield.models.build import NETWORKS, build_network, build_sampler, build_schedule, sized
+from scorefield.models.build import NETWORKS, build_network, build_sampler, build_schedule, sized, with_sigma_data
 from scorefield.models.model import Weights, check_is_network, load
 from scorefield.models.pretrained import find
 from scorefield.models.recipes import RECIPES, Recipe
-from scorefield.objectives import Objective, denoising, sliced, unit_weight
+from scorefield.networks import UNet
+from scorefield.objectives import Objective, denoising, sliced
 from scorefield.progress import Bar, Track, plural, silent
 from scorefield.score import ConditionalScore, same_shape
 from scorefield.training.folder import (
@@ -39,7 +42,8 @@ from scorefield.training.folder import (
     say_nothing,
 )
 from scorefield.training.history import held_out_loss
-from scorefield.training.logs import Log, LossMeter, log_bins
+from scorefield.training.levels import log_mean, loss_levels, loss_weight
+from scorefield.training.logs import Log, LossMeter
 from scorefield.training.trainer import (
     Average,
     Batch,
@@ -79,6 +83,10 @@ class Stop:
     @property
     def seconds_left(self) -> float:
         return self._deadline - time.monotonic()
+
+    def signalled(self) -> bool:
+        """Whether a signal asks to stop."""
+        return self.number > 0
 
     def due(self) -> bool:
         """Whether to stop now."""
@@ -126,9 +134,10 @@ def train(
     `network`: a network of your own, any module with `forward(x, sigma)`, instead of the recipe's; with a number of
     classes as its attribute `labels` it is called with `label=` as well. All processes of the group call this together;
     the main one writes and prints. `plan`: if the learning rate has a cool-down, choose the number of iterations, at
-    most the recipe's, so that the run ends within `minutes`; the choice is recorded as a change. `extra_logs` make a
-    log each when called with until=STEP, the last step that is done already. `interrupted` is called at the end of a
-    run that a signal has stopped, with the signal's number, the same in all processes.
+    most the recipe's, so that the run ends within `minutes`; the choice is recorded as a change, and a resumed run
+    keeps it. `extra_logs` make a log each when called with until=STEP, the last step that is done already.
+    `interrupted` is called at the end of a run that a signal has stopped, with the signal's number, the same in all
+    processes.
     """
     if isinstance(recipe, str) and recipe in RECIPES:
         recipe = RECIPES[recipe]
@@ -143,7 +152,7 @@ def train(
     with ExitStack() as held:
         group.agreed(lambda: held.enter_context(locked(out)))
         if resume and (out / "recipe.json").exists():
-            recipe = _with_sizes(recipe, saved_recipe(out))
+            recipe = _as_in(saved_recipe(out), recipe, plan=plan)
         group.agreed(partial(check_folder, recipe, out, resume=resume))
         if recipe.start is not None and not resume:
             group.agreed(partial(find, recipe.start))  # before the data are read, which may take long
@@ -186,16 +195,19 @@ def _prepare(
     """The data, the network and the trainer of a run."""
     images, held_out = group.main_first(partial(training_images, recipe, track=track))
     channels, height, width = images.shape
-    recipe = sized(recipe, height, width)
+    recipe = with_sigma_data(sized(recipe, height, width), images.pixels)
     apart = "" if held_out is None else f", and {len(held_out)} held out"
-    say(f"{plural(len(images), 'image')} of {channels} × {height} × {width} from {images.name}{apart}")
+    labels = len(images.classes) if recipe.labels else 0
+    kinds = f" in {labels} class{'es' * (labels > 1)}" if labels else ""
+    say(f"{plural(len(images), 'image')} of {channels} × {height} × {width}{kinds} from {images.name}{apart}")
+    if recipe.labels and not labels:
+        say(f"note: no classes were found in {images.name} (a folder has them if it has one subfolder for each)")
     for note in dict.fromkeys((*images.notes, *(held_out.notes if held_out is not None else ()))):
         say(f"note: {note}")
     if held_out is not None and len(held_out) < recipe.held_out:
         found = f"{len(held_out)} are used, all there are or a fifth"
         say(f"note: {recipe.held_out} held-out images were asked for; {found}")
     own = network is not None
-    labels = len(images.classes) if recipe.labels else 0
     network = (build_network(recipe, channels=channels, labels=labels) if network is None else network).to(group.device)
     classes = images.classes if _takes_labels(network, images) else ()
     if images.classes and not classes and recipe.data not in data.SETS:
@@ -203,23 +215,33 @@ def _prepare(
     if own:
         _try_call(network, images.shape, recipe.sigma_max, labels=bool(classes), device=group.device)
     metadata = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
+    metadata |= {"labels_digest": _labels_digest(images)} if classes else {}
     metadata["machine"] = device_name(group.device)
     trainer = _trainer(recipe, group, network)
     kept = None if held_out is None else _resident(held_out, bool(classes), group.device)
-    ends = getattr(network, "sigma_range", None)  # a network for a range of σ has its losses recorded in bins
-    sigmas = build_schedule(recipe) if ends is None else log_bins(*ends)
+    if classes and held_out is not None and held_out.labels is None:
+        say("note: the held-out images have no labels, so that their losses are those without a class")
     score_of = partial(_score_of, recipe)
-    weight = _weight(recipe)
-    run = Run(recipe, out, group, trainer, sigmas, images.shape, classes, metadata, kept, say, score_of, weight)
+    sigmas, shares = loss_levels(recipe, network)
+    run = Run(recipe, out, group, trainer, sigmas, shares, images.shape, classes, metadata, kept, say, score_of)
     return run, batches(images, group, batch_size=recipe.batch_size, seed=recipe.seed, labels=bool(classes))
 
 
-def _with_sizes(recipe: Recipe, run: Recipe) -> Recipe:
-    """The recipe with the sizes that it leaves to the images' size as they are in a run that is resumed."""
+def _as_in(run: Recipe, recipe: Recipe, *, plan: bool) -> Recipe:
+    """The recipe with what it leaves open as it is in a run that is resumed: sizes that follow from those of the
+    images, and a number of iterations that was planned."""
+    if plan and recipe.cooldown:
+        recipe = replace(recipe, steps=run.steps)
     if recipe.network != "unet" or run.network != "unet":
         return recipe
-    sizes = {name: getattr(recipe, name) or getattr(run, name) for name in ("width", "stages", "blocks")}
-    return replace(recipe, **sizes, attention=recipe.attention if recipe.stages else run.attention)
+    names = ("width", "blocks", "sigma_data", *(() if recipe.stages else ("stages", "attention")))
+    return replace(recipe, **{name: getattr(recipe, name) or getattr(run, name) for name in names})
+
+
+def _labels_digest(images: data.Images) -> str:
+    """SHA-256 of the classes' names and of the images' labels, which the digest of the images does not depend on."""
+    labels = b"" if images.labels is None else images.labels.tobytes()
+    return hashlib.sha256(repr(images.classes).encode() + labels).hexdigest()
 
 
 def _try_call(network: nn.Module, shape: tuple[int, ...], sigma: float, *, labels: bool, device: torch.device) -> None:
@@ -257,14 +279,14 @@ def _trainer(recipe: Recipe, group: Group, network: nn.Module) -> Trainer:
     by_log_normal = recipe.sigma_draw == "log_normal"
     loss = score_matching(
         score,
-        from_log_normal(recipe.log_sigma_mean, recipe.log_sigma_std, (recipe.sigma_min, recipe.sigma_max))
+        from_log_normal(log_mean(recipe), recipe.log_sigma_std, (recipe.sigma_min, recipe.sigma_max))
         if by_log_normal
         else from_levels(build_schedule(recipe).to(group.device)),
         objective=OBJECTIVES[recipe.objective],
-        weight=_weight(recipe),
+        weight=loss_weight(recipe),
         log_variance=_log_variance(network) if recipe.weight == "learned" else None,
         label_dropout=recipe.label_dropout if getattr(network, "null_label", False) else 0.0,
-        dropout=recipe.network in NETWORKS and recipe.dropout > 0,
+        dropout=isinstance(network, UNet) and network.dropout > 0,
         flip=recipe.flip,
         dequantise=recipe.dequantise,
         autocast=nullcontext if fused else _autocast(recipe, group.device),
@@ -295,11 +317,6 @@ def new_averages(recipe: Recipe, network: nn.Module) -> dict[str, Average]:
         return {"ema": new_average(network, exponential(recipe.ema))}
     names = [f"ema-{width:g}" if k else "ema" for k, width in enumerate(recipe.averages)]
     return {name: new_average(network, power_function(w)) for name, w in zip(names, recipe.averages, strict=True)}
-
-
-def _weight(recipe: Recipe) -> Weight:
-    """λ(σ) of the losses that are logged; the learned weights come on top of it."""
-    return torch.square if recipe.weight == "paper" else unit_weight(recipe.sigma_data)
 
 
 def _log_variance(network: nn.Module) -> Weight:
@@ -357,6 +374,9 @@ def _start_from(name: str, run: Run) -> None:
 
 def _check_fits(name: str, theirs: nn.Module, ours: nn.Module) -> None:
     """Raise an error if the weights of one network mean something else in the other."""
+    if type(theirs) is not type(ours):
+        kind, wanted = type(theirs).__name__, type(ours).__name__
+        raise ValueError(f"{name} is a {kind}, and this network a {wanted} (start from another, or leave --start out)")
     channels, mine = getattr(theirs, "channels", None), getattr(ours, "channels", None)
     if channels != mine:
         kinds: dict[object, str] = {1: "grey images", 3: "colour images"}
@@ -366,6 +386,12 @@ def _check_fits(name: str, theirs: nn.Module, ours: nn.Module) -> None:
         )
     if (wanted := getattr(theirs, "options", "")) != (options := getattr(ours, "options", "")):
         raise ValueError(f"the weights of {name} do not fit {options} (give {wanted}, or leave --start out)")
+    classes, mine = getattr(theirs, "labels", 0), getattr(ours, "labels", 0)
+    if classes != mine:
+        raise ValueError(
+            f"{name} has {classes or 'no'} classes, and this network {mine or 'none'}: its weights do not fit (start "
+            "from another, or leave --start out)"
+        )
 
 
 @contextmanager
@@ -457,7 +483,7 @@ def prefetch(draw: DrawBatch, device: torch.device) -> DrawBatch:
 class Plan:
     """Chooses the number of iterations of a run that is to end in time, after it has been measured for a while.
 
-    Until then the run must be where the learning rate does not depend on it.
+    The cool-down begins after the plan is made, so that a run resumed from a checkpoint before repeats its updates.
     """
 
     first, share, margin = 20, 0.05, 0.95
@@ -491,12 +517,13 @@ def _loop(run: Run, draw_batch: DrawBatch, stop: Stop, plan: Plan | None) -> Non
             step = run.step
             meter.add(losses, step)
             if plan is not None and (steps := group.all(plan.steps(step))[0]):
-                plan = None
-                run.plan(min(steps, recipe.steps))
-                recipe = run.recipe
-                run.trainer.rate = learning_rates_of(recipe)
-                if bar is not None:
-                    bar.total = recipe.steps
+                plan, least = None, math.ceil(step / (1 - recipe.cooldown))  # the cool-down is still to come
+                if (steps := max(steps, least)) < recipe.steps:
+                    run.plan(steps)
+                    recipe = run.recipe
+                    run.trainer.rate = learning_rates_of(recipe)
+                    if bar is not None:
+                        bar.total = recipe.steps
             ends = step == recipe.steps
             every = (recipe.log_every, recipe.evaluate_every, recipe.checkpoint_every)
             log, evaluate, save = (ends or step % n == 0 for n in every)
@@ -516,11 +543,12 @@ def _loop(run: Run, draw_batch: DrawBatch, stop: Stop, plan: Plan | None) -> Non
                 if save or stops:
                     run.seconds = time.monotonic() - began
                     run.save()
+                told = stop.signalled if ends else stop.due  # a run that is done has its last measurements made
                 if evaluate:
-                    run.evaluate(stop.due)
+                    run.evaluate(told)
                 if save:
                     note = bar.note
-                    run.preview(stop.due, partial(bar.advance, step))
+                    run.preview(told, partial(bar.advance, step))
                     bar.advance(step, note)
             if save or evaluate:  # a signal may come while losses are measured and samples are drawn
                 late = not ends and not stops and group.any(stop.due())
@@ -533,6 +561,8 @@ def _loop(run: Run, draw_batch: DrawBatch, stop: Stop, plan: Plan | None) -> Non
             if evaluate or save or stops:
                 group.wait()
             if stops:
+                if plan is not None:
+                    run.say("the time was too short to plan for: the run has the recipe's number of iterations")
                 return
 
 

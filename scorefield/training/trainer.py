@@ -62,7 +62,7 @@ def from_levels(sigmas: Tensor) -> NoisyDraw:
 
 
 def from_log_normal(mean: float, std: float, sigma_range: tuple[float, float]) -> NoisyDraw:
-    """ln σ ~ N(mean, std²) for each example, cut off at the ends of the range."""
+    """ln σ ~ N(mean, std²) for each example; a σ outside of the range is moved to its nearest end."""
     return lambda noise, x: log_normal_at(noise.randn_like(x[:, 0, 0, 0]), mean, std, sigma_range)
 
 
@@ -378,19 +378,20 @@ class MeanLosses(NamedTuple):
 
     n: int
     mean: float
-    """The mean over all noise levels (Eq. 6)."""
+    """The mean over all noise levels (Eq. 6), or over those of training in their shares."""
     error: float | None
     by_level: list[float]
     errors_by_level: list[float | None]
 
 
-def mean_losses(losses: Tensor) -> MeanLosses:
-    """The means of losses (L, N) over the images.
+def mean_losses(losses: Tensor, shares: Tensor | None = None) -> MeanLosses:
+    """The means of losses (L, N) over the images. `shares` are those of the levels in the mean over all levels, (L,).
 
     The images are independent, but not the losses of one image at several levels: the standard error of the mean over
     all levels is that of the images' own means.
     """
-    rows = torch.cat([losses.mean(0, keepdim=True), losses]).cpu().double()
+    over_levels = losses.mean(0) if shares is None else shares.to(losses) @ losses
+    rows = torch.cat([over_levels[None], losses]).cpu().double()
     n = rows.shape[1]
     mean, *means = rows.mean(1).tolist()
     error, *errors = (rows.std(1) / n**0.5).tolist() if n > 1 else [None] * len(rows)

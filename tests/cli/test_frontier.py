@@ -91,6 +91,21 @@ def test_frontier_of_the_toy(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json.loads((tmp_path / "frontier.json").read_text()) == found
 
 
+def test_a_machine_without_matplotlib_makes_the_numbers_and_another_the_chart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("frontier", "toy", "--samplers", "euler", "--calls", 5, "-n", 50, "--out", tmp_path)
+    with monkeypatch.context() as without:
+        without.setattr("scorefield.cli.frontier.find_spec", lambda name: None)
+        call(*words)
+    assert "there will be no chart, since matplotlib is missing" in capsys.readouterr().err
+    numbers = (tmp_path / "frontier.json").read_bytes()
+    assert not (tmp_path / "frontier.png").exists()
+    call(*words)
+    assert (tmp_path / "frontier.json").read_bytes() == numbers
+    assert (tmp_path / "frontier.png").exists()
+
+
 def test_frontier_of_a_model(model: Path, small: Small, tmp_path: Path) -> None:
     """The FID of the images that Model.sample makes. The model's own sampler is marked, with a last denoising step."""
     np.save(tmp_path / "data.npy", data := dots(50, 1))

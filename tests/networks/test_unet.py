@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from scorefield.acceleration.threads import pytorch_threads
 from scorefield.models.build import build_network, sized
@@ -18,6 +18,7 @@ from scorefield.networks import UNet
 from scorefield.networks.unet import Attention, Block, Conv, unit
 from scorefield.noise import SampleNoise, log_normal_at
 from scorefield.objectives import denoising, uncertain, unit_weight, weighted
+from scorefield.training.bench import forward_flop
 from scorefield.training.trainer import (
     Batch,
     Losses,
@@ -115,6 +116,86 @@ def test_the_whole_network_in_lower_precision(dtype: torch.dtype, bound: float) 
         assert ((s - expected).norm() / expected.norm()).item() < bound, sigma
 
 
+def reference(network: UNet, x: Tensor, sigma: Tensor, label: list[int]) -> Tensor:
+    """The score by the formulas of Karras et al. (2022, 2024), layer by layer."""
+    weights = {name: value.double() for name, value in network.state_dict().items()}
+
+    def unit_rows(name: str) -> Tensor:
+        w = weights[f"{name}.weight"]
+        return w / w.flatten(1).norm(dim=1).reshape(-1, *[1] * (w.ndim - 1))
+
+    def conv(name: str, x: Tensor) -> Tensor:
+        return torch.nn.functional.conv2d(x, unit_rows(name), padding="same")
+
+    def mp_silu(x: Tensor) -> Tensor:
+        return x / (1 + (-x).exp()) / 0.596
+
+    def mp_sum(a: Tensor, b: Tensor, t: float) -> Tensor:
+        return ((1 - t) * a + t * b) / ((1 - t) ** 2 + t**2) ** 0.5
+
+    def mp_cat(a: Tensor, b: Tensor) -> Tensor:
+        n, m = a.shape[1], b.shape[1]
+        return ((n + m) / 0.5) ** 0.5 * torch.cat([0.5 / n**0.5 * a, 0.5 / m**0.5 * b], 1)
+
+    def attend(name: str, x: Tensor) -> Tensor:
+        n, (height, width) = x.shape[1], x.shape[2:]
+        qkv, outs = conv(f"{name}.qkv", x).flatten(2).chunk(3, 1), []
+        for first in range(0, n, 64):
+            q, k, v = (each[:, first : first + 64] for each in qkv)
+            q, k, v = (each / each.square().mean(1, keepdim=True).sqrt() for each in (q, k, v))
+            pairs = torch.einsum("bdi,bdj->bij", q, k) / q.shape[1] ** 0.5
+            outs.append(torch.einsum("bij,bdj->bdi", pairs.exp() / pairs.exp().sum(2, keepdim=True), v))
+        return mp_sum(x, conv(f"{name}.out", torch.cat(outs, 1).unflatten(2, (height, width))), 0.3)
+
+    def block(name: str, x: Tensor, skip: Tensor | None) -> Tensor:
+        narrow = f"{name}.shortcut.weight" in weights
+        if skip is None:
+            x = conv(f"{name}.shortcut", x) if narrow else x
+            x = x / x.square().mean(1, keepdim=True).sqrt()
+        else:
+            x = mp_cat(x, skip)
+        scale = 1 + weights[f"{name}.gain"] * e @ unit_rows(f"{name}.scale").T
+        y = conv(f"{name}.conv2", mp_silu(scale[..., None, None] * conv(f"{name}.conv1", mp_silu(x))))
+        x = mp_sum(x if skip is None else conv(f"{name}.shortcut", x), y, 0.3)
+        return attend(f"{name}.attention", x) if f"{name}.attention.qkv.weight" in weights else x
+
+    def fourier(name: str) -> Tensor:
+        angle = sigma.log()[:, None] / 4 * weights[f"{name}.frequency"] + weights[f"{name}.phase"]
+        return 2**0.5 * (2 * torch.pi * angle).cos()
+
+    one_hot = torch.eye(network.labels + 1, dtype=torch.float64)[label] * (network.labels + 1) ** 0.5
+    e = mp_silu(mp_sum(fourier("fourier") @ unit_rows("embed").T, one_hot @ unit_rows("classes").T, 0.5))
+    std, x = sigma[:, None, None, None], x - 0.5
+    skip, out = (0.25**2 / (std**2 + 0.25**2), std * 0.25 / (std**2 + 0.25**2) ** 0.5)
+    h, kept, number = x / (std**2 + 0.25**2) ** 0.5, list[Tensor](), 0
+    h = conv("begin", torch.cat([h, torch.ones_like(h[:, :1])], 1))
+    for stage, blocks in enumerate(network.blocks):
+        if stage:
+            h = (h[..., ::2, ::2] + h[..., 1::2, ::2] + h[..., ::2, 1::2] + h[..., 1::2, 1::2]) / 4
+        for _ in range(blocks):
+            h, number = block(f"down.{number}", h, None), number + 1
+            kept.append(h)
+    h, number = block("middle", h, None), 0
+    for stage, blocks in reversed(list(enumerate(network.blocks))):
+        for _ in range(blocks):
+            h, number = block(f"up.{number}", h, kept.pop()), number + 1
+        h = h.repeat_interleave(2, 2).repeat_interleave(2, 3) if stage else h
+    return (skip * x + out * weights["gain"] * conv("end", h) - x) / std**2
+
+
+def test_against_an_independent_program() -> None:
+    """With two attention heads, labels and none, several blocks, and weights that are not of unit size."""
+    network = small(width=32, stages=(1, 4), blocks=(1, 2), attention=(1,), labels=3).double()
+    x, sigma = torch.rand(3, 1, 4, 6, dtype=torch.float64), torch.tensor([0.01, 0.4, 20.0], dtype=torch.float64)
+    assert [block.attention is not None for block in (*network.down, network.middle, *network.up)] == [
+        False,
+        *[True] * 5,
+        False,
+    ]
+    expected = reference(network, x, sigma, [2, 0, 3])
+    torch.testing.assert_close(network(x, sigma, label=torch.tensor([2, 0, -1])), expected, rtol=1e-5, atol=1e-6)
+
+
 def size(x: Tensor) -> float:
     return x.square().mean().sqrt().item()
 
@@ -171,6 +252,18 @@ def test_weights_that_are_kept_follow_the_learned_ones() -> None:
     torch.testing.assert_close(network(x, sigma), other(x, sigma))
     assert not any("kept" in name for name in network.state_dict())
     assert network.double()(x.double(), sigma.double()).dtype == torch.float64
+
+
+def test_weights_that_are_kept_serve_gradients_too() -> None:
+    """Those of a call in inference mode, and those of a network that was made there."""
+    network, x, sigma = small().requires_grad_(False), torch.rand(2, 1, 8, 8), torch.tensor(0.2)
+    expected = small()(x, sigma)
+    with torch.inference_mode():
+        torch.testing.assert_close(network(x, sigma), expected)
+        torch.testing.assert_close(small()(x, sigma), expected)
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(network(x, sigma).sum(), x)
+    torch.testing.assert_close(gradient, torch.autograd.grad(small()(x, sigma).sum(), x)[0])
 
 
 def test_labels() -> None:
@@ -252,18 +345,13 @@ def test_dropout() -> None:
 def cost(name: str, shape: tuple[int, int, int]) -> tuple[float, float]:
     """GFLOP for one image, and megabytes of weights in 16 bit."""
     network = build_network(RECIPES[name], channels=shape[0], labels=10).eval()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        network(torch.rand(1, *shape), torch.tensor(0.5))
-    return counter.get_total_flops() / 1e9, sum(p.numel() for p in network.parameters()) * 2 / 1e6
+    return forward_flop(network, shape, 0.5) / 1e9, sum(p.numel() for p in network.parameters()) * 2 / 1e6
 
 
 def test_sizes() -> None:
-    gflop, megabytes = cost("unet-cifar10", (3, 32, 32))
-    assert 12 < gflop <= 20
-    assert 50 < megabytes <= 64
-    gflop, megabytes = cost("unet-mnist", (1, 28, 28))
-    assert 0.2 < gflop <= 0.35
-    assert megabytes <= 2
+    """At most 20 GFLOP and 64 MB, and 0.35 GFLOP and 2 MB: the numbers of docs/unet.md."""
+    assert cost("unet-cifar10", (3, 32, 32)) == pytest.approx((15.97, 59.33), rel=1e-3)
+    assert cost("unet-mnist", (1, 28, 28)) == pytest.approx((0.3425, 1.726), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -274,16 +362,21 @@ def test_sizes() -> None:
         (64, 64, (96, (1, 2, 2, 2), (2,))),
         (128, 130, (64, (1, 2, 2, 2, 2), (3,))),
         (9, 9, (128, (1, 2), (0,))),
+        (2, 3, (128, (1, 2), (0,))),
+        (40, 40, (128, (1, 2, 2), (1,))),
+        (16, 1000, (64, (1, 2), ())),  # attention among 16,000 pixels would be slow
+        (512, 512, (64, (1, 2, 2, 2, 2, 2), ())),
     ],
 )
 def test_the_size_follows_from_the_images(
     height: int, width: int, expected: tuple[int, tuple[int, ...], tuple[int, ...]]
 ) -> None:
-    """About 8 pixels at the last stage, attention below 16 pixels except there."""
+    """About 8 pixels at the last stage, attention at the one before if it is not too large."""
     recipe = sized(RECIPES["unet"], height, width)
     assert (recipe.width, recipe.stages, recipe.attention) == expected
     assert recipe.blocks == (3,) * len(recipe.stages)
     assert sized(recipe, 500, 500) == recipe
+    assert sized(replace(RECIPES["unet"], attention=(1,)), height, width).attention == (1,)
     assert sized(RECIPES["mnist"], 500, 500) == RECIPES["mnist"]
     build_network(sized(Recipe(network="unet", width=8), height, width), channels=1)
 

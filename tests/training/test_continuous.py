@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import replace
+import subprocess
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,17 +17,22 @@ import torch
 from torch import Tensor
 
 import scorefield.training.run as run_module
+from scorefield import distributed
+from scorefield.models.build import build_network, with_sigma_data
 from scorefield.models.export import export
 from scorefield.models.model import load
 from scorefield.models.recipes import RECIPES, Recipe
+from scorefield.networks import UNet
 from scorefield.noise import SampleNoise, log_normal
 from scorefield.objectives import uncertain, unit_weight
 from scorefield.training import saved_recipe, train
+from scorefield.training.levels import loss_levels
 from scorefield.training.trainer import (
     Batch,
     from_log_normal,
     held_out_losses,
     learning_rates,
+    mean_losses,
     power_function,
     score_matching,
 )
@@ -74,12 +82,124 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(recipe: Recipe, tmp_
     assert rates == pytest.approx([7e-3 * n / 50 for n in (1, 2, 3, 4, 5)] + [7e-3 * 6 / 50 / 1.2], rel=1e-4)
 
 
+def test_two_processes_compute_what_one_does(recipe: Recipe, tmp_path: Path) -> None:
+    """Each place of the joined batch has its own noise, label and dropout; gradients are joined in several buckets."""
+    recipe = replace(recipe, steps=2, previews=0)
+    train(recipe, tmp_path / "one", ALONE)
+    (tmp_path / "recipe.json").write_text(json.dumps(asdict(recipe)))
+    processes = [
+        subprocess.Popen([sys.executable, "-c", TWO, str(rank), str(tmp_path)], stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    for process in processes:
+        said = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, said
+    losses = [[float(row["loss"]) for row in rows(tmp_path / name / "log.csv")] for name in ("one", "two")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    one, two = (final(tmp_path / name, step=2) for name in ("one", "two"))
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-2, atol=2e-4)
+
+
+TWO = """
+import sys, torch, torch.distributed as dist
+from pathlib import Path
+from scorefield import distributed
+from scorefield.models.model import recipe_from_json
+from scorefield.training import train
+
+torch.set_num_threads(1)
+distributed.BUCKET = 500
+rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=2)
+group = distributed.Group(rank, 2, torch.device("cpu"))
+train(recipe_from_json((folder / "recipe.json").read_text()), folder / "two", group)
+dist.destroy_process_group()
+"""
+
+
+def test_buckets() -> None:
+    sizes = [3, 4, 9, 20, 1, 1]
+    tensors = [torch.zeros(n) for n in sizes]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distributed, "BUCKET", 10)
+        found = distributed._buckets(tensors)
+    assert [[len(tensor) for tensor in bucket] for bucket in found] == [[3, 4], [9], [20], [1, 1]]
+    assert [tensor for bucket in found for tensor in bucket] == tensors
+
+
 def stop_at(step: int) -> Any:  # noqa: ANN401
     def log(n: int, numbers: object) -> None:
         if n == step:
             raise RuntimeError("stop here")
 
     return log
+
+
+def test_a_plan_leaves_the_updates_so_far_as_they_are(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may ask for too few iterations, or for more than the recipe's: then nothing is changed or recorded."""
+    recipe = replace(recipe, cooldown=0.5, warmup=0, previews=0, held_out=0)
+    for name, asked, planned in (("few", 3, 4), ("many", 99, 6)):
+        monkeypatch.setattr(run_module.Plan, "steps", lambda self, step, n=asked: n if step == 2 else 0)
+        train(recipe, tmp_path / name, ALONE, minutes=1, plan=True)
+        assert load(tmp_path / name).step == planned
+        assert ("changes" in load(tmp_path / name).metadata) == (name == "few")
+    rates = [float(row["learning_rate"]) for row in rows(tmp_path / "few" / "log.csv")]
+    assert rates == pytest.approx([7e-3, 7e-3, 7e-3, 3.5e-3], rel=1e-4)
+
+
+def test_dropout_of_a_unet_that_is_given_depends_on_the_seed_alone(recipe: Recipe, tmp_path: Path) -> None:
+    recipe = replace(recipe, steps=3, previews=0, held_out=0)
+    for k in range(2):
+        torch.manual_seed(0)
+        network = UNet(channels=1, width=4, stages=(1,), blocks=(1,), attention=(), labels=2, dropout=0.5)
+        torch.manual_seed(k)
+        train(recipe, tmp_path / str(k), ALONE, network=network)
+    assert_same(final(tmp_path / "0", 3), final(tmp_path / "1", 3))
+
+
+def test_the_trainer_of_a_recipe(recipe: Recipe) -> None:
+    """Its draw of σ, weight, optimizer and averages, and weights of unit size after an update."""
+    recipe = replace(recipe, dropout=0.0, weight="unit", beta2=0.9, sigma_data=0.48)
+    network = build_network(recipe, channels=1)
+    trainer, pixels = run_module._trainer(recipe, ALONE, network), torch.full((4, 5, 6, 1), 9, dtype=torch.uint8)
+    losses = trainer.step(Batch(pixels), 0)
+    noise = SampleNoise.at_step(recipe.seed, 0, range(4))
+    x = (9 + noise.rand_like(torch.empty(4, 1, 5, 6))) / 256
+    sigma = 0.48 * (-0.5 + 1.2 * noise.randn_like(torch.empty(4))).exp()
+    torch.testing.assert_close(losses.sigmas, sigma)
+    std, z = sigma[:, None, None, None], noise.randn_like(x)
+    error = (0.5 - x - std * z) / (std**2 + 0.48**2) + z / std  # the network's output begins at 0
+    expected = sigma**2 * (1 + sigma**2 / 0.48**2) * error.square().flatten(1).sum(1) / 2
+    torch.testing.assert_close(losses.values, expected)
+    assert trainer.optimizer.defaults["betas"] == (0.9, 0.9)
+    assert list(trainer.averages) == ["ema", "ema-0.1"]
+    torch.testing.assert_close(network.get_parameter("begin.weight").square().mean((1, 2, 3)), torch.ones(4))
+
+
+def test_other_labels(recipe: Recipe, tmp_path: Path) -> None:
+    """A run is not resumed with other labels for its images, nor started from a model with other classes."""
+    recipe = replace(recipe, steps=1, previews=0, held_out=0)
+    train(recipe, tmp_path / "run", ALONE)
+    images = np.load(tmp_path / "dots.npz")["images"]
+    for name, labels in {"swapped": 1 - np.arange(20) % 2, "three": np.arange(20) % 3}.items():
+        file = tmp_path / f"{name}.npz"
+        np.savez(file, images=images, labels=labels, classes=np.array(["dark", "light", "grey"][: labels.max() + 1]))
+        with pytest.raises(ValueError, match="the labels of the images changed since"):
+            train(replace(recipe, data=str(file), steps=2), tmp_path / "run", ALONE, resume=True)
+    start = replace(recipe, start=str(tmp_path / "run"), data=str(tmp_path / "three.npz"))
+    with pytest.raises(ValueError, match="has 2 classes, and this network 3"):
+        train(start, tmp_path / "other", ALONE)
+    with pytest.raises(ValueError, match="has 2 classes, and this network none"):
+        train(replace(start, labels=False), tmp_path / "other", ALONE)
+    train(replace(start, data=recipe.data, learning_rate=1e-30), tmp_path / "same", ALONE)
+    begun, model = (final(tmp_path / name, 1) for name in ("same", "run"))
+    torch.testing.assert_close(begun["raw/classes.weight"], model["ema/classes.weight"])
+    with pytest.raises(ValueError, match="mnist-small is a RefineNet, and this network a UNet"):
+        train(replace(start, start="mnist-small"), tmp_path / "other", ALONE)
+    assert not (tmp_path / "other").exists()
 
 
 def test_all_averages_are_in_the_file(recipe: Recipe, tmp_path: Path) -> None:
@@ -92,9 +212,10 @@ def test_all_averages_are_in_the_file(recipe: Recipe, tmp_path: Path) -> None:
     apart = [(average - raw).norm().item() for average in averages]
     assert 0 < apart[0] < apart[1] < apart[2]  # the wider, the further behind
     with pytest.raises(
-        ValueError, match=r"holds raw and ema and ema-0.1 and ema-0.2.*got weights=ema-0.3 \(choose ema"
+        ValueError, match=r"holds raw and ema and ema-0.1 and ema-0.2.*got weights=ema-0.3 \(choose raw or ema or"
     ):
         load(file, weights="ema-0.3")
+    assert torch.equal(load(file, weights="ema-0.05").network.get_parameter("begin.weight"), averages[0])
     exported = export(file, tmp_path / "small.safetensors", weights="ema-0.2")
     assert exported.held == ("ema-0.2",)
     assert load(tmp_path / "small.safetensors").weights == "ema-0.2"
@@ -190,6 +311,33 @@ def test_the_loss_of_learned_weights_and_left_out_labels() -> None:
     assert dropped.float().mean().item() == pytest.approx(0.25, abs=0.05)
 
 
+def test_levels_count_as_much_as_training_draws_them(recipe: Recipe) -> None:
+    """The share of each bin of ln σ by counting draws, with the tails in the outer bins; the mean loss follows it."""
+    recipe = replace(recipe, sigma_data=0.5, sigma_min=0.1, sigma_max=2.0)
+    sigmas, shares = loss_levels(recipe, build_network(recipe, channels=1))
+    assert shares is not None
+    assert len(sigmas) == len(shares) == 10
+    draws = math.log(0.5) - 0.5 + 1.2 * torch.randn(40_000, generator=torch.Generator().manual_seed(0))
+    nearest = (draws[:, None] - sigmas.log()).abs().argmin(1)
+    counted = torch.bincount(nearest, minlength=10) / 40_000
+    torch.testing.assert_close(shares, counted, rtol=0, atol=0.01)
+    losses = torch.arange(30.0).reshape(10, 3)
+    found = mean_losses(losses, shares)
+    means = [sum(share * row[k] for share, row in zip(shares.tolist(), losses.tolist(), strict=True)) for k in range(3)]
+    assert found.mean == pytest.approx(sum(means) / 3, rel=1e-5)
+    assert loss_levels(Recipe(levels=3), build_network(Recipe(width=2, levels=3), channels=1))[1] is None
+
+
+def test_sigma_data_is_measured_if_left_open(recipe: Recipe, tmp_path: Path) -> None:
+    pixels = np.zeros((4, 2, 2, 1), dtype=np.uint8)
+    pixels[:2] = 255
+    assert with_sigma_data(replace(recipe, sigma_data=0.0), pixels).sigma_data == 0.5
+    assert with_sigma_data(replace(recipe, sigma_data=0.3), pixels).sigma_data == 0.3
+    train(replace(recipe, sigma_data=0.0, steps=1, previews=0), tmp_path / "run", ALONE)
+    assert saved_recipe(tmp_path / "run").sigma_data == pytest.approx(0.288, abs=0.02)  # of uniform bytes: 1/√12
+    train(replace(recipe, sigma_data=0.0, steps=2, previews=0), tmp_path / "run", ALONE, resume=True)
+
+
 def test_held_out_losses_have_the_weight_of_training() -> None:
     pixels, sigmas = torch.zeros(3, 2, 2, 1, dtype=torch.uint8), torch.tensor([0.5])
     score = lambda x, sigma: torch.zeros_like(x)  # noqa: E731
@@ -246,9 +394,14 @@ def test_a_planned_run(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.Monke
     assert '"setting": "steps", "before": 6, "after": 5' in model.metadata["changes"]
     rates = [float(row["learning_rate"]) for row in rows(tmp_path / "run" / "log.csv")]
     assert rates == pytest.approx([7e-3, 7e-3, 7e-3, 7e-3, 3.5e-3], rel=1e-4)
+    train(recipe, tmp_path / "run", ALONE, resume=True, plan=True)  # a recipe's own number is not what was planned
+    assert (load(tmp_path / "run").step, saved_recipe(tmp_path / "run").steps) == (5, 5)
     unplanned = replace(recipe, cooldown=0.0)
     train(unplanned, tmp_path / "other", ALONE, minutes=1, plan=True)
     assert load(tmp_path / "other").step == 6
+
+
+REFINENET = {"network": "refinenet", "sigma_draw": "levels", "sampler": "annealed_langevin", "weight": "paper"}
 
 
 @pytest.mark.parametrize(
@@ -264,9 +417,13 @@ def test_a_planned_run(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.Monke
         ({"network": "refinenet"}, "sigma_draw must be levels"),
         ({"network": "refinenet", "sigma_draw": "levels"}, "sampler must be annealed_langevin"),
         ({"network": "refinenet", "sigma_draw": "levels", "sampler": "annealed_langevin"}, "cannot learn the weight"),
+        ({**REFINENET, "stages": ()}, r"refinenet has no blocks; got \(1, 1\)"),
+        ({**REFINENET, "stages": (), "blocks": (), "attention": ()}, "refinenet has no dropout; got 0.2"),
         ({"sample_calls": 0}, "sample_calls must be at least 1"),
         ({"sampler": "magic"}, "no sampler called magic"),
         ({"blocks": (1,)}, "for each of the 2 stages"),
+        ({"objective": "sliced"}, "attention does not have"),
+        ({"image_size": 1}, "at least 2 × 2 pixels"),
     ],
 )
 def test_wrong_settings(settings: dict[str, Any], words: str, recipe: Recipe, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from scorefield.models.recipes import Recipe
 from scorefield.noise import geometric
 from scorefield.training import train
 from scorefield.training.history import LogTable, held_out_loss, history, last_step, read_log, run_of
-from scorefield.training.logs import LossMeter, column, columns, log_bins
+from scorefield.training.levels import log_bins
+from scorefield.training.logs import LossMeter, column, columns
 from scorefield.training.trainer import Losses
 from training.small_runs import ALONE, quick, rows
 from training.small_runs import recipe as recipe

@@ -208,7 +208,8 @@ def test_a_run_told_to_stop_while_it_draws_leaves_that_to_the_next(
     quick(recipe, tmp_path / "whole")
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Stop, "due", lambda self: any(run.glob("checkpoints/model-*")))
+        for question in ("due", "signalled"):
+            patch.setattr(Stop, question, lambda self: any(run.glob("checkpoints/model-*")))
         quick(recipe, run, say=said.append)
     assert said[1] == "no samples at step 2: the run was told to stop"
     assert not list(run.glob("samples/*"))
@@ -216,6 +217,16 @@ def test_a_run_told_to_stop_while_it_draws_leaves_that_to_the_next(
     assert "drawing the samples of step 2" in said
     for last in {f"samples/{step:08d}.png" for step in (2, steps)}:
         assert (run / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
+
+
+def test_a_run_that_is_done_when_its_time_is_up_is_measured(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, said = tmp_path / "run", list[str]()
+    monkeypatch.setattr(Stop, "due", lambda self: any(run.glob("checkpoints/model-*")))
+    quick(replace(recipe, steps=2), run, say=said.append)
+    assert (run / "samples" / "00000002.png").exists()
+    assert said[-1].startswith("held-out loss")
 
 
 def test_a_thread_can_train(recipe: Recipe, tmp_path: Path) -> None:

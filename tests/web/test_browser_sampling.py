@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from web.browser import SIZE, downloaded, draw, picture, pixels, until
+from web.browser import RUN, SIZE, downloaded, draw, picture, pixels, until
 from web.browser import address as address
 from web.browser import browser as browser
 from web.browser import page as page
@@ -430,3 +430,31 @@ def test_new_models_can_be_chosen_without_a_reload(page: Any, address: str) -> N
     page.click("#tab-monitor")
     page.wait_for_selector("#sample [name=model] option[value=newer]", state="attached")
     assert page.input_value("#sample [name=model]") == chosen
+
+
+def test_a_model_with_another_sampler_has_no_settings_of_langevin_dynamics(page: Any, address: str) -> None:
+    """Such models are those of networks for all noise levels. They are drawn with their own sampler."""
+
+    def other(route: Any) -> None:
+        answer = route.fetch().json()
+        sampler = {"name": "heun", "calls": 35, "sigmas": [1.0]}
+        answer["models"][0] |= {"steps": None, "step_size": None, "paces": {}, "sampler": sampler}
+        route.fulfill(json=answer)
+
+    page.route("**/api/models", other)
+    asked = requested_jobs(page)
+    page.goto(f"{address}/#/sample")
+    page.wait_for_selector("#sample .pace-note:not(:empty)")
+    assert page.text_content("#sample .pace-note") == "The model’s own sampler: heun, 35 network calls per image."
+    assert (
+        not page.locator("#sample")
+        .locator(".pace, [name=steps], [name=step_size], [name=denoise]")
+        .locator("visible=true")
+        .count()
+    )
+    page.fill("#sample [name=n]", "2")
+    draw(page)
+    assert asked == [{"model": RUN, "n": 2, "seed": 0}]
+    page.select_option("#sample [name=model]", "mnist-small")
+    assert page.is_visible("#sample [name=steps]")
+    assert (page.input_value("#sample [name=steps]"), page.input_value("#sample [name=step_size]")) == ("2", "8e-5")

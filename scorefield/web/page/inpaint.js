@@ -201,7 +201,7 @@ export function makeTab(root, { models, limits }) {
     const mask = await painted;
     if (mine !== pressed || asked.model !== settings.model.name) return; // pressed again, or another model
     const body = new FormData();
-    for (const [field, value] of Object.entries({ ...asked, denoise: asked.denoise ? "1" : "0" })) body.append(field, value);
+    for (const [field, value] of Object.entries(asked)) body.append(field, field === "denoise" ? Number(value) : value);
     if (example) body.append("example", example);
     else body.append("image", file, name);
     if (ready) body.append("mask", ready);

@@ -133,9 +133,15 @@ export class Settings {
     if (parameters) details.push(`${count(parameters)} parameters`);
     if (trained) details.push(`${count(trained)} training steps${data ? ` on ${data}` : ""}${start ? `, starting from ${start}` : ""}`);
     find(".model-details", this.form).textContent = `${details.join("; ")}.`;
-    const pace = this.form.elements.pace.value;
-    if (pace) this.setPace(Number(pace));
+    const { pace, steps, denoise } = this.form.elements;
+    for (const part of [find(".pace", this.form), steps.closest(".two"), denoise.closest(".check")]) part.hidden = !this.langevin;
+    if (pace.value || !steps.value) this.setPace(Number(pace.value || 4));
     this.matchPace();
+  }
+
+  /** Whether the model's own sampler is annealed Langevin dynamics, which has a T and an ε to choose. */
+  get langevin() {
+    return this.model.steps != null;
   }
 
   /** Langevin dynamics diverges if ε is 4σ² of the last noise level or more. */
@@ -149,6 +155,7 @@ export class Settings {
   }
 
   setPace(k) {
+    if (!this.langevin) return this.matchPace();
     const { steps, step_size } = this.paced(k);
     this.form.elements.steps.value = steps;
     this.form.elements.step_size.value = short(step_size);
@@ -158,6 +165,11 @@ export class Settings {
   /** Marks the pace that has the values of the fields, if there is one. */
   matchPace() {
     const { steps, step_size, pace } = this.form.elements;
+    if (!this.langevin) {
+      const { name, calls } = this.model.sampler;
+      find(".pace-note", this.form).textContent = `The model’s own sampler: ${name}${calls ? `, ${count(calls)} network calls per image` : ""}.`;
+      return;
+    }
     let note = "Your own settings.";
     for (const radio of pace) {
       const own = this.paced(Number(radio.value));
@@ -173,10 +185,14 @@ export class Settings {
   /** The values of the fields; an error names the field that is wrong. */
   read() {
     const { n, seed, steps, step_size, denoise } = this.form.elements;
-    return {
+    const asked = {
       model: this.model.name,
       n: numberIn(n, { least: 1, most: this.most.n, whole: true }),
       seed: numberIn(seed, { least: 0, most: 2 ** 32 - 1, whole: true }),
+    };
+    if (!this.langevin) return asked; // the model's own sampler and settings
+    return {
+      ...asked,
       steps: numberIn(steps, { least: 1, most: Math.max(this.most.steps, this.model.steps), whole: true }),
       step_size: numberIn(step_size, { least: Number.MIN_VALUE }),
       denoise: denoise.checked,
@@ -201,6 +217,7 @@ export class Settings {
   /** The fields as a link's parameters. */
   query() {
     const { denoise, step_size, ...others } = this.read();
-    return new URLSearchParams({ ...others, step_size: short(step_size), denoise: denoise ? 1 : 0 }).toString();
+    const langevin = this.langevin ? { step_size: short(step_size), denoise: denoise ? 1 : 0 } : {};
+    return new URLSearchParams({ ...others, ...langevin }).toString();
   }
 }

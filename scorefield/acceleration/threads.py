@@ -1,4 +1,4 @@
-"""The rule for CPU threads in sampling: one thread for small work, threads that share the batch for large work.
+"""The rule for CPU threads: one thread for small work, threads that share the batch for large work.
 
 PyTorch's own threads meet at the end of each operation, thousands of times a second. Where another program keeps one of
 the cores busy, they wait for each other there, and a small job takes many times longer on two threads than on one.
@@ -68,6 +68,14 @@ def shares(threads: int, examples: int, work: float) -> tuple[int, int]:
     parts = max(1, min(threads, examples, math.floor(min(examples * work / PART, threads))))
     own = threads // parts
     return parts, own if work >= ALONE and own >= HELPERS else 1
+
+
+def training_threads(threads: int, examples: int, work: float) -> int:
+    """How many of PyTorch's threads a training update of so many examples may use: each must have work for it.
+
+    `work`: multiplications for one example and call; the backward pass has twice as many.
+    """
+    return max(1, min(threads, math.floor(min(3 * examples * work / PART, threads))))
 
 
 def in_threads(score: ConditionalScore, *, work: float = math.inf, threads: int | None = None) -> ConditionalScore:

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from scorefield import acceleration, data
+from scorefield.acceleration.threads import multiplications, pytorch_threads, training_threads
 from scorefield.distributed import Group, device_name, pick_device
 from scorefield.models.build import NETWORKS, build_network, build_sampler, build_schedule, sized, with_sigma_data
 from scorefield.models.model import Weights, check_is_network, load
@@ -61,6 +62,9 @@ from scorefield.training.trainer import (
 )
 
 OBJECTIVES: dict[str, Objective] = {"denoising": denoising, "sliced": sliced}
+
+CPU_BATCH = 32
+"""Images that go through the network at once on a CPU."""
 
 DrawBatch = Callable[[int], Batch]
 """step -> this process's part of its batch, on the device."""
@@ -174,7 +178,8 @@ def train(
                 run.catch_up(stop.due)
             group.wait()
             planned = plan and not resume and recipe.cooldown > 0 and minutes < float("inf")
-            _loop(run, draw_batch, stop, Plan(stop) if planned else None)
+            with pytorch_threads(_threads(run)):
+                _loop(run, draw_batch, stop, Plan(stop) if planned else None)
         recipe = run.recipe
         unfinished = run.step < recipe.steps
         stop.number = next(filter(None, group.all(stop.number)), 0) if unfinished else 0
@@ -275,7 +280,7 @@ def _trainer(recipe: Recipe, group: Group, network: nn.Module) -> Trainer:
     if fused and not recipe.micro_batch:
         make = partial(RecordedTrainer, bad=score.bad)  # type: ignore[attr-defined]
     else:
-        make = partial(Trainer, micro_batch=recipe.micro_batch or (32 if group.device.type == "cpu" else 0))
+        make = partial(Trainer, micro_batch=recipe.micro_batch or (CPU_BATCH if group.device.type == "cpu" else 0))
     by_log_normal = recipe.sigma_draw == "log_normal"
     loss = score_matching(
         score,
@@ -478,6 +483,15 @@ def prefetch(draw: DrawBatch, device: torch.device) -> DrawBatch:
         return Batch(*(t if t is None else t.to(device, non_blocking=True) for t in now.result()))  # type: ignore[arg-type]
 
     return batch
+
+
+def _threads(run: Run) -> int:
+    """The number of PyTorch's threads to train with on a CPU: one for small work, by the rule of `threads`."""
+    threads = torch.get_num_threads()
+    if run.group.device.type != "cpu":
+        return threads
+    examples = min(run.recipe.batch_size // run.group.world, run.recipe.micro_batch or CPU_BATCH)
+    return training_threads(threads, examples, multiplications(run.trainer.network, run.shape))
 
 
 class Plan:

@@ -14,7 +14,14 @@ from labelled import Labelled, labelled_batch
 from torch import Tensor, nn
 
 from scorefield import AnnealedLangevin, Model, load
-from scorefield.acceleration.threads import in_threads, multiplications, on_one_thread, pytorch_threads, shares
+from scorefield.acceleration.threads import (
+    in_threads,
+    multiplications,
+    on_one_thread,
+    pytorch_threads,
+    shares,
+    training_threads,
+)
 from scorefield.models.build import build_network
 from scorefield.models.recipes import Recipe
 from scorefield.noise import geometric
@@ -235,3 +242,19 @@ def test_image_k_is_the_same_up_to_rounding_for_any_batch_size_and_number_of_thr
         with pytorch_threads(threads):
             found = model.sample(5, seed=3, batch_size=size)
         torch.testing.assert_close(found, whole, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("threads", "examples", "work", "expected"),
+    [
+        (2, 16, 2.5e7, 1),  # unet-tiny: 1.2e9 multiplications for an update
+        (2, 16, 1.3e8, 2),  # tiny: 6e9
+        (8, 32, 1.3e8, 6),
+        (8, 32, 1e12, 8),
+        (1, 32, 1e12, 1),
+        (4, 1, 1.0, 1),
+    ],
+)
+def test_small_training_updates_use_few_threads(threads: int, examples: int, work: float, expected: int) -> None:
+    """One for each 2e9 multiplications of an update, three times those of a call."""
+    assert training_threads(threads, examples, work) == expected

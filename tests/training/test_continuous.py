@@ -118,6 +118,19 @@ dist.destroy_process_group()
 """
 
 
+def test_a_small_network_is_trained_by_one_thread(recipe: Recipe, tmp_path: Path) -> None:
+    """And PyTorch's setting is as before in the end."""
+    seen, before = list[int](), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        log = lambda step, numbers: seen.append(torch.get_num_threads())  # noqa: E731
+        train(replace(recipe, steps=1, previews=0, held_out=0), tmp_path / "run", ALONE, extra_logs=[lambda until: log])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1]
+
+
 def test_buckets() -> None:
     sizes = [3, 4, 9, 20, 1, 1]
     tensors = [torch.zeros(n) for n in sizes]

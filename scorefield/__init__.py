@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 from scorefield.version import __version__
 
 if TYPE_CHECKING:
-    from scorefield import data, distributions, metrics, networks, noise, objectives, samplers
+    from scorefield import data, distributions, metrics, networks, noise, objectives, operators, samplers
     from scorefield.constraints import known_pixels
     from scorefield.distributions import GaussianMixture
+    from scorefield.likelihood import bits_per_dim, decode, encode, log_likelihood
     from scorefield.models.model import Model, load
     from scorefield.models.recipes import RECIPES, Recipe
     from scorefield.noise import SampleNoise, geometric, karras
+    from scorefield.posteriors import posterior
     from scorefield.samplers import (
         AdamsBashforth,
         Ancestral,
@@ -63,12 +65,15 @@ __all__ = [
     "ancestral",
     "annealed_hmc",
     "annealed_langevin",
+    "bits_per_dim",
     "consistent_annealed",
     "data",
+    "decode",
     "denoised",
     "distributions",
     "dpmpp_2m",
     "dpmpp_3m",
+    "encode",
     "euler",
     "from_denoiser",
     "from_energy",
@@ -80,10 +85,13 @@ __all__ = [
     "langevin",
     "last",
     "load",
+    "log_likelihood",
     "metrics",
     "networks",
     "noise",
     "objectives",
+    "operators",
+    "posterior",
     "predictor_corrector",
     "samplers",
     "train",
@@ -93,12 +101,15 @@ _MODULES = {
     "constraints": ("known_pixels",),
     "data": (),
     "distributions": ("GaussianMixture",),
+    "likelihood": ("bits_per_dim", "decode", "encode", "log_likelihood"),
     "metrics": (),
     "models.model": ("Model", "load"),
     "models.recipes": ("RECIPES", "Recipe"),
     "networks": (),
     "noise": ("SampleNoise", "geometric", "karras"),
     "objectives": (),
+    "operators": (),
+    "posteriors": ("posterior",),
     "samplers": (
         "AdamsBashforth",
         "Ancestral",

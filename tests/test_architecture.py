@@ -12,8 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "scorefield"
 LAYERS = [
     {"version", "spacing", "files", "memory", "progress", "score"},
-    {"noise", "derivatives", "distributed", "metrics"},
-    {"objectives", "distributions", "samplers", "constraints", "networks", "images"},
+    {"noise", "derivatives", "distributed", "metrics", "operators"},
+    {"objectives", "distributions", "samplers", "constraints", "networks", "images", "likelihood", "posteriors"},
     {"acceleration", "data"},
     {"models"},
     {"training"},
@@ -36,11 +36,12 @@ MORE = {
     "training": {"wandb"},
     "data": {"PIL", "platformdirs"},
     "images": {"PIL"},
+    "likelihood": {"torchdiffeq"},
     "acceleration": {"triton"},
     "web": {"starlette", "uvicorn", "python_multipart", "PIL"},
 }
 """What some rooms may need beyond that."""
-LAZY = {"wandb", "platformdirs", "filelock", "rich"}
+LAZY = {"torchdiffeq", "wandb", "platformdirs", "filelock", "rich"}
 """Packages that are imported inside a function, when first needed."""
 WITHOUT_TORCH = ["scorefield", "scorefield.models.recipes", "scorefield.samplers.settings", "scorefield.cli"]
 
@@ -131,6 +132,7 @@ def test_only_networks_and_what_builds_or_accelerates_them_know_the_papers_netwo
 
 def test_models_train_and_sample_where_only_torch_numpy_safetensors_and_rich_are_installed() -> None:
     missing = ["PIL", "tyro", "matplotlib", "wandb", "tensorboard", "scipy", "platformdirs", "starlette", "uvicorn"]
+    missing += ["torchdiffeq"]
     run_python(
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({missing}))\n"
@@ -166,7 +168,7 @@ def test_every_public_name_is_there_whatever_was_imported_before() -> None:
         "for module in pkgutil.walk_packages(scorefield.__path__, 'scorefield.'):\n"
         "    if not module.name.startswith(('scorefield.__main__', 'scorefield.acceleration.', 'scorefield.web')):\n"
         "        __import__(module.name)\n"
-        "modules = {'data', 'distributions', 'metrics', 'networks', 'noise', 'objectives', 'samplers'}\n"
+        "modules = {'data', 'distributions', 'metrics', 'networks', 'noise', 'objectives', 'operators', 'samplers'}\n"
         "for name in scorefield.__all__:\n"
         "    assert isinstance(getattr(scorefield, name), types.ModuleType) == (name in modules), name\n"
         "for package in (scorefield.samplers, scorefield.data, scorefield.networks, scorefield.metrics):\n"

@@ -55,6 +55,21 @@ def test_guide_trains_a_network_of_the_users_own_and_samples_it(
     assert not torch.equal(completions[0][..., ~mask], completions[1][..., ~mask])
 
 
+def test_guide_to_restoring() -> None:
+    """The restorations explain the measurement: ‖A x − y‖/(noise √M) is about 1."""
+    torch.manual_seed(0)
+    made = run_python(ROOT / "docs" / "restore.md")
+    residual = (made["operator"](made["x"]) - made["y"]).square().mean().sqrt() / 0.05
+    assert 0.8 < residual < 1.2
+
+
+def test_guide_to_likelihoods() -> None:
+    variables = run_python(ROOT / "docs" / "likelihood.md")
+    exact = variables["digits"].log_prob(variables["x"], 0.01)
+    assert (variables["nats"] - exact).abs().max() < 0.01
+    assert (variables["again"] - variables["x"]).abs().max() < 1e-3
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pictures_and_links_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -87,6 +87,11 @@ def _sigmas_to_probe(network: nn.Module) -> Tensor:
     return network.accepted_sigmas  # type: ignore[return-value]
 
 
+def with_gradients(network: nn.Module, precision: str = "auto") -> ConditionalScore:
+    """The score of a network that is differentiated by x: by fused kernels where there are any, and not recorded."""
+    return network if precision == "float32" else fused(network)
+
+
 def run_sampler(run: Callable[[], Iterator[State]], score: ConditionalScore) -> Iterator[State]:
     """The states of a sampler, which run() starts, with a score from `for_sampling`.
 

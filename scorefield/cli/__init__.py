@@ -22,6 +22,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "use a model": {
         "sample": ("sample", "draw samples"),
         "inpaint": ("sample", "fill in the hidden part of an image"),
+        "restore": ("restore", "sharpen, enlarge, colour or complete an image, with error bars"),
+        "interpolate": ("interpolate", "images on the way from one to another"),
         "info": ("models", "show what a model is and how to sample it"),
         "export": ("models", "write a small model file to share"),
         "import": ("models", "convert a checkpoint of the code released with the paper"),
@@ -35,6 +37,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "digits": ("evaluate", "how many samples a classifier takes for digits"),
         "neighbors": ("evaluate", "the nearest training images, and whether samples are copies"),
         "frontier": ("frontier", "quality against the number of network calls, for many samplers"),
+        "likelihood": ("likelihood", "bits per dimension of images under a model"),
         "bench": ("bench", "how fast this machine trains and samples"),
     },
     "the paper": {
@@ -108,7 +111,7 @@ def overview() -> str:
     """The commands in their groups, one line each."""
     lines = ["usage: scorefield COMMAND ...", "", "Score-based generative modelling, after Song & Ermon (2019)."]
     for group, commands in COMMANDS.items():
-        lines += ["", f"{group}:", *(f"  {name:<10} {words}" for name, (_, words) in commands.items())]
+        lines += ["", f"{group}:", *(f"  {name:<11} {words}" for name, (_, words) in commands.items())]
     return "\n".join(
         [*lines, "", "scorefield COMMAND --help explains a command; scorefield --version prints the version."]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from scorefield.cli.app import ModelName, command, prepare_file, prepare_folder, say_notes, tracker
 from scorefield.cli.options import Sampling, SamplingOptions, note_guidance, note_shortfall
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from scorefield.distributed import Group
-    from scorefield.models.model import Known, Model
+    from scorefield.models.model import Model
 
 
 @command
@@ -67,9 +67,10 @@ def _draw(
     group: Group,
     *,
     frames: int = 1,
-    known: Known | None = None,
+    **condition: Any,  # noqa: ANN401
 ) -> Iterator[tuple[Sequence[int], np.ndarray]]:
-    """This process's part of the images, batch by batch: their numbers, and bytes (N, frames, H, W, C)."""
+    """This process's part of the images, batch by batch: their numbers, and bytes (N, frames, H, W, C). `condition`:
+    what is known or measured of them."""
     sampler = sampling.sampler_for(model)
     note_shortfall(sampler, model, group)
     note_guidance(sampling.guidance, group)
@@ -80,7 +81,7 @@ def _draw(
         sampler=sampler,
         label=sampling.label_for(model),
         guidance=sampling.guidance,
-        known=known,
+        **condition,
         precision=sampling.precision,
         frames=frames,
         track=tracker(group),
@@ -103,6 +104,7 @@ def inpaint(
     image: Path,
     mask: str = "left",
     crop: int | None = None,
+    method: Literal["replace", "mmps", "dps", "diffpir"] = "replace",
     sampling: SamplingOptions = Sampling(n=8),  # noqa: B008
     out: Path = Path("inpainted.png"),
 ) -> None:
@@ -119,6 +121,8 @@ def inpaint(
             image's size is cropped as the image is; any other is resized to the model's size.
         crop: Side of the centred square that is cropped from the image first. Default: as in training (the
             training faces of the pretrained celeba were cropped before: --crop 140 does the same to CelebA's own).
+        method: How the known pixels are used: replace overwrites them in every step (Algorithm 2 of the paper); the
+            others sample the posterior, for known pixels with noise of 0.01 (see scorefield restore).
         out: FILE.png for the picture, FILE.npy for the completions' bytes (N, H, W, C).
     """
     from scorefield.data import pictures
@@ -126,6 +130,8 @@ def inpaint(
     from scorefield.distributed import joined
     from scorefield.images import save_completions, to_float
     from scorefield.models.model import load
+    from scorefield.operators import Mask
+    from scorefield.posteriors import NOISE, Measurement
 
     sampling.check()
     if out.suffix.lower() not in (".png", ".npy"):
@@ -148,7 +154,11 @@ def inpaint(
             notes.append("the mask hides the whole image, so nothing of it is used")
         say_notes(notes, group)
         y = to_float(original[None])[0].to(group.device)
-        images = _gathered(_draw(loaded, sampling, group, known=(y, known.to(group.device))), group)
+        if method == "replace":
+            condition: dict[str, Any] = {"known": (y, known.to(group.device))}
+        else:
+            condition = {"measurement": Measurement(y, Mask(known), NOISE, method)}
+        images = _gathered(_draw(loaded, sampling, group, **condition), group)
         if group.main:
             save_completions(out, images[:, -1], original, known.numpy())
             print(out)

@@ -97,13 +97,13 @@ def load_training_images(
                 )
             return _load_own(model, track)
         if source in SETS:
-            return _load_fitted(source, model, track), _load_fitted(f"{source}:test", model, track).first(HELD_OUT)
-        return _load_moved(model, source, track) or (_load_fitted(source, model, track), None)
+            return load_fitted(source, model, track), load_fitted(f"{source}:test", model, track).first(HELD_OUT)
+        return _load_moved(model, source, track) or (load_fitted(source, model, track), None)
 
     return group.main_first(found)
 
 
-def _load_fitted(name: str, model: Model | None, track: Track[object]) -> Images:
+def load_fitted(name: str, model: Model | None, track: Track[object]) -> Images:
     """Images in the size of the model's, cropped as its training images were unless they are too small for that."""
     if model is None:
         return data.load(name, track=track)
@@ -126,7 +126,7 @@ def load_test_images(model: Model, source: str | None, group: Group, *, track: T
     name = source or model.recipe.data
     if name not in SETS:
         raise ValueError(f"{name} has no test images (leave out the part real, or use one of {', '.join(SETS)})")
-    return group.main_first(partial(_load_fitted, f"{name}:test", model, track))
+    return group.main_first(partial(load_fitted, f"{name}:test", model, track))
 
 
 def _load_own(model: Model, track: Track[object]) -> tuple[Images, Images | None]:

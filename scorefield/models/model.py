@@ -7,7 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from scorefield import acceleration
-from scorefield.acceleration.threads import pytorch_threads
+from scorefield.acceleration.threads import in_threads, multiplications, pytorch_threads
 from scorefield.constraints import known_pixels
 from scorefield.files import parse_json
 from scorefield.images import to_bytes
@@ -26,9 +26,10 @@ from scorefield.models.checkpoint import FIX, BrokenCheckpointError, model_files
 from scorefield.models.pretrained import PREFIX, find, pretrained_models
 from scorefield.models.recipes import Recipe
 from scorefield.noise import SampleNoise, sample_seeds
+from scorefield.posteriors import DIFFERENTIATED, ITERATIONS, Map, Measurement
 from scorefield.progress import Track, silent
 from scorefield.samplers import Constraint, NoiseLevels, Sampler, State, from_dict, last, to_dict, unconstrained
-from scorefield.score import ConditionalScore, as_sigma, guided
+from scorefield.score import ConditionalScore, Score, as_sigma, guided
 from scorefield.version import __version__
 
 Weights = str
@@ -41,7 +42,7 @@ Known = tuple[Tensor, Tensor]
 
 NO_CLASS, NULL = "none", -1
 """No class, as a user says it and as a network gets it."""
-NEEDS = "it must take −1 for none, say so by null_label = True, and be trained with label_dropout above 0"
+NEEDS = "train it with --label-dropout 0.1; a network of your own must take −1 for none and say so by null_label = True"
 """What a network needs to do without a class."""
 KIND = "scorefield model"
 BATCH = {"cpu": 64, "cuda": 256}
@@ -178,6 +179,32 @@ class Model:
             n, batch_size, label, guidance, seed=seed, sampler=sampler, known=known, precision=precision
         )
 
+    def restore(
+        self,
+        y: Tensor,
+        operator: Map,
+        *,
+        noise: float,
+        n: int,
+        method: str = "mmps",
+        iterations: int = ITERATIONS,
+        strength: float = 1.0,
+        seed: int = 0,
+        label: Label = None,
+        guidance: float = 0.0,
+        sampler: Sampler | None = None,
+        batch_size: int | None = None,
+        precision: str = "auto",
+    ) -> Tensor:
+        """n images x that explain the measurement y = A x + noise · z, (n, C, H, W): samples of the posterior.
+
+        `operator` is A, one of `operators` or any linear function; `y` is A of one image. `method`, `iterations` and
+        `strength` are those of `posterior`, the other arguments those of `sample`.
+        """
+        measurement = Measurement(torch.as_tensor(y), operator, noise, method, iterations, strength)
+        settings: dict[str, Any] = {"seed": seed, "sampler": sampler, "precision": precision}
+        return self._sample(n, batch_size, label, guidance, measurement=measurement, **settings)
+
     def _sample(
         self,
         n: int,
@@ -200,25 +227,32 @@ class Model:
         label: Label = None,
         guidance: float = 0.0,
         known: Known | None = None,
+        measurement: Measurement | None = None,
         precision: str = "auto",
         size: int | None = None,
     ) -> Iterator[State]:
         """The states of the sampler for the samples with these numbers, as one batch, from step 0 to the end.
 
-        Sample number k depends on (seed, k) alone, up to rounding (see `sample`). `known` is an image to complete.
-        `size` is the largest batch that will be asked for, for which a fast path may be prepared.
+        Sample number k depends on (seed, k) alone, up to rounding (see `sample`). `known` is an image to complete, and
+        `measurement` one to restore. `size` is the largest batch that will be asked for, for which a fast path may be
+        prepared.
         """
         sampler, seeds = self._sampler(sampler), sample_seeds(seed, numbers)
         classes = self.class_numbers(label, len(seeds))
         self.check_guidance(guidance, label)
-        score = self.fast_score((2 if guidance else 1) * (size or len(seeds)), precision)
+        if measurement is not None and measurement.method in DIFFERENTIATED:
+            score = acceleration.with_gradients(self.network, precision)
+        else:
+            score = self.fast_score((2 if guidance else 1) * (size or len(seeds)), precision)
+        restored = None if measurement is None else self._restored(score, measurement, guidance, len(seeds))
 
         def run() -> Iterator[State]:
-            noise, bound = SampleNoise(seeds, device=self.device), score
+            noise, bound, label = SampleNoise(seeds, device=self.device), score, dict[str, Tensor]()
             if self.labels:
                 drawn = noise.choice(len(self.labels)) if classes is None else torch.tensor(classes, device=self.device)
-                no_class = partial(score, label=torch.full_like(drawn, NULL))
-                bound = guided(partial(score, label=drawn), no_class, guidance)
+                bound, label = _labelled(score, drawn, guidance), {"label": drawn}
+            if restored is not None:
+                bound = partial(restored, **label)
             x = sampler.start(noise, self.shape)
             constraint: Constraint = unconstrained
             if known is not None:
@@ -227,6 +261,26 @@ class Model:
             return sampler(bound, x, constraint=constraint, randn_like=noise.randn_like)
 
         return acceleration.run_sampler(run, score)
+
+    def _restored(self, score: ConditionalScore, measurement: Measurement, guidance: float, n: int) -> ConditionalScore:
+        """The posterior's score of n images, (x, σ, label) -> ∇ₓ log q_σ(x | y, label).
+
+        Where the network is differentiated on a CPU, threads share the batch of the posterior's score as a whole.
+        """
+        measurement = self._checked(measurement, n)
+
+        def restored(x: Tensor, sigma: Tensor, *, y: Tensor, label: Tensor | None = None) -> Tensor:
+            prior = score if label is None else _labelled(score, label, guidance)
+            return replace(measurement, y=y).score(prior, x, sigma)
+
+        given = partial(restored, y=measurement.y)
+        if self.device.type != "cpu" or measurement.method not in DIFFERENTIATED:
+            return given
+        work = multiplications(self.network, self.shape) * (1 + 2 * measurement.iterations)
+        return in_threads(given, work=work)
+
+    def _checked(self, measurement: Measurement, n: int) -> Measurement:
+        return measurement.checked(torch.zeros(1, *self.shape, device=self.device), n)
 
     def draw(
         self,
@@ -238,6 +292,7 @@ class Model:
         label: Label = None,
         guidance: float = 0.0,
         known: Known | None = None,
+        measurement: Measurement | None = None,
         precision: str = "auto",
         frames: int = 1,
         track: Track[Any] = silent,
@@ -249,6 +304,7 @@ class Model:
         """
         sampler = self._sampler(sampler)
         settings: dict[str, Any] = {"seed": seed, "sampler": sampler, "known": known, "precision": precision}
+        settings["measurement"] = measurement
         keep, images = kept_steps(sampler.updates, frames + 1) - {0}, list[np.ndarray]()
 
         def updates() -> Iterator[tuple[Sequence[int], State]]:
@@ -276,15 +332,18 @@ class Model:
         label: Label,
         guidance: float,
         known: Known | None = None,
+        measurement: Measurement | None = None,
         **settings: object,
     ) -> Iterator[tuple[Sequence[int], Iterator[State]]]:
-        """The numbers in batches, and the states of each. Classes and known images are cut along with them."""
+        """The numbers in batches, and the states of each. Classes, known images and measurements are cut along."""
         classes, size = self.class_numbers(label, len(numbers)), min(batch_size, len(numbers))
         self.check_guidance(guidance, label)
+        measurement = measurement and self._checked(measurement, len(numbers))
         for start in range(0, len(numbers), batch_size):
             rows = slice(start, start + batch_size)
             here = known if known is None or known[0].ndim == 3 else (known[0][rows], known[1][rows])
             settings |= {"label": classes and classes[rows], "guidance": guidance, "known": here}
+            settings["measurement"] = measurement and measurement.rows(rows)
             yield numbers[rows], self.states(numbers[rows], size=size, **settings)  # type: ignore[arg-type]
 
     def fast_score(self, size: int, precision: str = "auto") -> ConditionalScore:
@@ -339,6 +398,11 @@ def check_guidance(guidance: float, labels: Sequence[str], label: Label = None) 
         raise ValueError(f"guidance is towards a class, and this model has none; got {guidance} (leave it out)")
     if guidance and isinstance(label, (str, int, np.integer)) and class_number(labels, label) == NULL:
         raise ValueError(f"guidance is towards a class; got {guidance} for no class (choose one, or leave it out)")
+
+
+def _labelled(score: ConditionalScore, label: Tensor, guidance: float) -> Score:
+    """The score given these classes, with guidance."""
+    return guided(partial(score, label=label), partial(score, label=torch.full_like(label, NULL)), guidance)
 
 
 def class_number(labels: Sequence[str], label: str | int) -> int:
@@ -460,8 +524,10 @@ def load(
     header = parse_header(metadata, path)
     held = held_weights(tensors, path)
     chosen = weights or usual_weights(held)
+    if header.recipe.averages and chosen == f"ema-{header.recipe.averages[0]:g}":
+        chosen = "ema"  # the first of several averages
     if chosen not in held:
-        fix = f"choose {usual_weights(held)}, or leave it out"
+        fix = f"choose {' or '.join(held)}, or leave it out"
         raise ValueError(f"{path} holds {' and '.join(held)} weights; got weights={chosen} ({fix})")
     prefix = f"{chosen}/"
     state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
@@ -493,10 +559,6 @@ def load(
     )
 
 
-def _build(header: Header) -> nn.Module:
-    return build_network(header.recipe, channels=header.shape[0], labels=len(header.labels))
-
-
 def _check_claims(header: Header, state: Mapping[str, Tensor], path: Path) -> None:
     """Raise an error if the recipe's sizes are beyond all of the file's: no memory is taken for a network that cannot
     be in it."""
@@ -510,6 +572,10 @@ def _check_claims(header: Header, state: Mapping[str, Tensor], path: Path) -> No
             raise BrokenCheckpointError(
                 f"{path} is damaged: it claims {name} {n}, but no side of its tensors is longer than {largest} ({FIX})"
             )
+    if sum(recipe.blocks) > len(state):
+        raise BrokenCheckpointError(
+            f"{path} is damaged: it claims {sum(recipe.blocks)} blocks, but holds {len(state)} tensors ({FIX})"
+        )
 
 
 def check_is_network(network: object) -> None:

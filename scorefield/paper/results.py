@@ -20,6 +20,7 @@ from jinja2 import Environment, StrictUndefined, UndefinedError
 import scorefield
 from scorefield.evaluation.digits import share_error
 from scorefield.evaluation.frontier import Frontier, read_frontier
+from scorefield.evaluation.likelihoods import Likelihoods, read_likelihoods
 from scorefield.evaluation.records import Report, read_report
 from scorefield.files import from_here, new_file, parse_json
 from scorefield.models.pretrained import pretrained_models
@@ -29,6 +30,7 @@ from scorefield.paper.curves import draw_curves, panels
 from scorefield.paper.exhibits import COMPLETIONS, DATA_SETS, EXHIBITS, HIDDEN, TABLE_1, TITLES, DataSet, Exhibit
 from scorefield.paper.fig1 import amount, words_of
 from scorefield.paper.frontier_chart import draw_frontier
+from scorefield.paper.likelihood_chart import draw_histograms
 from scorefield.progress import duration
 
 HEAD = "# Results\n\nMade by `scorefield results`"
@@ -54,6 +56,8 @@ class Results:
     """The figures that are not about image models, as far as they were made: their numbers, and what they cost."""
     frontiers: dict[str, Frontier]
     """Quality against network calls, by the names of the models, as far as it was measured."""
+    likelihoods: dict[str, Likelihoods]
+    """Bits per dimension, likewise."""
     links: str
     """The folder of the reports as links on the page name it,"""
     folder: str
@@ -72,12 +76,15 @@ def load(folder: Path, out: Path) -> Results:
         raise FileNotFoundError(f"there are no reports in {folder} {cure}")
     remarks = {name: _text(folder / name / "remarks.md") for name in reports}
     remarks["inpainting"] = _text(folder / "inpainting.md")
-    measured = {name: out.parent / "measurements" / f"frontier_{name}.json" for name in reports}
-    frontiers = {name: read_frontier(path) for name, path in measured.items() if path.exists()}
+    measured = out.parent / "measurements"
+    found_at = {name: measured / f"frontier_{name}.json" for name in reports}
+    frontiers = {name: read_frontier(path) for name, path in found_at.items() if path.exists()}
+    found_at = {name: measured / f"likelihood_{name}.json" for name in reports}
+    likelihoods = {name: read_likelihoods(path) for name, path in found_at.items() if path.exists()}
     links, shown, whole = Path(os.path.relpath(folder, out.parent)).as_posix(), folder.as_posix(), folder.resolve()
     if folder.is_absolute():  # pages are published, so without the place on this machine
         shown = from_here(whole) or "/".join(whole.parts[-2:])
-    return Results(reports, remarks, figures, frontiers, links, shown)
+    return Results(reports, remarks, figures, frontiers, likelihoods, links, shown)
 
 
 def _text(path: Path) -> str:
@@ -133,6 +140,9 @@ def make_page(folder: Path, out: Path) -> list[Path]:
         ) from error
     made = [draw_curves(report, folder / name) for name, report in results.reports.items() if panels(report)]
     made += [draw_frontier(found, folder / name / "frontier.png") for name, found in results.frontiers.items()]
+    for name, likelihoods in results.likelihoods.items():
+        bits = {each.data: each.each for each in likelihoods.sources}
+        made.append(draw_histograms(f"likelihood under {name}", bits, folder / name / "likelihood.png"))
     with new_file(out) as file:
         file.write(text.encode())
     return [*made, out]
@@ -286,6 +296,7 @@ def page(results: Results) -> str:
         completion_rows=completed,
         figures=results.figures,
         frontiers=results.frontiers,
+        likelihoods=results.likelihoods,
         remarks=results.remarks["inpainting"],
         links=results.links,
         folder=results.folder,

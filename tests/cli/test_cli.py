@@ -19,6 +19,7 @@ from cli.calls import failure
 from scorefield import cli
 from scorefield.cli import app, main, streams
 from scorefield.training import bench
+from scorefield.training.bench import Sizes
 
 
 def scorefield(*arguments: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -55,7 +56,7 @@ def test_help_lists_every_command_in_its_group_in_one_line(
         "the paper:",
     ]
     listed = [line.split()[0] for line in lines if line.startswith("  ")]
-    assert len(listed) == len(set(listed)) == 17
+    assert len(listed) == len(set(listed)) == 20
     assert max(map(len, lines)) < 90
     for name in listed:
         import_module(f"scorefield.cli.{cli.MODULES[name]}")
@@ -191,6 +192,25 @@ def test_bench_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert path["sample_ms"].keys() == {"8"}
     assert "TFLOP/s" in said.out
     assert ("warning: " in said.err) == bool(found["warnings"])
+
+
+def test_bench_of_a_unet_on_a_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its real width, with labels; a call takes at least as long as its convolutions."""
+    monkeypatch.setattr(bench, "Sizes", lambda batch, sampling, repeats: Sizes(2, (2,), 1))
+    main(["bench", "unet-mnist", "--device", "cpu", "--json", str(tmp_path / "bench.json")])
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert found["command"] == "scorefield bench unet-mnist --device cpu --json bench.json"
+    assert found["gflop_per_image"] == pytest.approx(0.342, rel=0.01)
+    assert found["paths"].keys() == {"fast", "plain"}
+    one, samples = found["one_image"], found["samples"]
+    assert (found["width"], one["width"], samples["n"], samples["calls"]) == (32, 32, 16, 10)
+    assert one["call_ms"] > one["convolutions_ms"] > 0
+    assert one["ratio"] == pytest.approx(one["call_ms"] / one["convolutions_ms"])
+    said = capsys.readouterr().out
+    assert f"its convolutions alone, ratio {one['ratio']:.2f}\n" in said
+    assert f"16 samples in 10 calls: {samples['seconds']:.2f} s\n" in said
 
 
 def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_33_by_47_grey_images_from_end_to_end(run: Path, tmp_path: Path, capsys:
     assert told["sampler"]["steps"] == 2
     main(["info", str(run)])
     printed = capsys.readouterr().out
-    for words in ("1 × 33 × 47", "sigma 1 ... 0.01", "raw and ema", "scorefield sample", "2 steps of 4"):
+    for words in ("1 × 33 × 47", "sigma 1 ... 0.01", "raw, ema", "scorefield sample", "2 steps of 4"):
         assert words in printed
 
 

@@ -329,6 +329,10 @@ def test_no_network_is_built_that_cannot_be_in_the_file(tmp_path: Path, monkeypa
         claim = rf"m.safetensors is damaged: it claims {name} {largest + 1}, .* longer than {largest} "
         with pytest.raises(BrokenCheckpointError, match=claim):
             load(path)
+    unet = {"network": "unet", "width": 1, "stages": [1] * 10, "blocks": [100] * 10}
+    path = with_metadata(tmp_path / "m.safetensors", recipe=json.dumps(asdict(RECIPE) | unet))
+    with pytest.raises(BrokenCheckpointError, match=rf"claims 1000 blocks, but holds {len(weights(1))} tensors"):
+        load(path)
     assert built == []
     load(with_metadata(tmp_path / "m.safetensors", recipe=json.dumps(asdict(RECIPE) | {"width": largest})))
     assert [recipe.width for recipe in built] == [largest]

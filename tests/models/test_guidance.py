@@ -156,7 +156,9 @@ def test_a_network_that_needs_a_class(which: int) -> None:
     assert not model.null_label
     wrong: list[str | int | list[str | int]] = ["none", -1, [0, "none"]]
     for label in wrong:
-        with pytest.raises(ValueError, match=r"no class is called .*, and the network cannot do without one \(it must"):
+        with pytest.raises(
+            ValueError, match=r"no class is called .*, and the network cannot do without one \(train it"
+        ):
             model.sample(2, label=label)
     with pytest.raises(ValueError, match=r"guidance compares with no class, which the network does not know; got 2"):
         model.sample(2, label="cat", guidance=2.0)

@@ -22,6 +22,7 @@ from PIL import Image
 from paper.made_up_reports import MACHINE, page_of, report_on, row, write
 from scorefield.cli import main
 from scorefield.evaluation.frontier import Frontier, Trial
+from scorefield.evaluation.likelihoods import Likelihoods, Measured, write_likelihoods
 from scorefield.evaluation.records import (
     Completion,
     Inpainting,
@@ -577,6 +578,27 @@ def test_quality_against_calls_is_shown_where_it_was_measured(tmp_path: Path) ->
     assert "No other setting that was tried is as good" in page(load(tmp_path / "results", out))
     path.write_text('{"trials": 3}')
     with pytest.raises(ValueError, match=r"frontier_cifar10\.json is not a file of scorefield frontier"):
+        load(tmp_path / "results", out)
+
+
+def test_likelihoods_are_shown_where_they_were_measured(tmp_path: Path) -> None:
+    write(tmp_path / "results", "cifar10", report_on("cifar10"))
+    out, path = tmp_path / "results.md", tmp_path / "measurements" / "likelihood_cifar10.json"
+    assert "Likelihood" not in page(load(tmp_path / "results", out))
+    about = {"model": {"name": "unet-cifar10"}, "machine": "a machine", "sigma_range": [0.001, 40.0]}
+    own = Measured("cifar10:test", 2, 3.25, 0.125, 61.0, 61.0, 9.0, [3.125, 3.375])
+    other = Measured("mnist:test", 1, 2.5, math.nan, 55.0, 55.0, 9.0, [2.5], less_likely=0.25)
+    path.parent.mkdir()
+    write_likelihoods(path, Likelihoods(about, (own, other)))
+    assert load(tmp_path / "results", out).likelihoods["cifar10"].sources[0] == own
+    main(["results", str(tmp_path / "results"), "--out", str(out)])
+    text = out.read_text(encoding="utf-8")
+    assert "| cifar10:test | 2 | 3.250 ± 0.125 | 61 | – |" in text
+    assert "| mnist:test | 1 | 2.500 | 55 | 25.0 % |" in text
+    assert "`scorefield likelihood unet-cifar10 --data cifar10:test mnist:test -n 2`, on a machine" in text
+    assert (tmp_path / "results" / "cifar10" / "likelihood.png").read_bytes().startswith(b"\x89PNG")
+    path.write_text('{"bits_per_dim": 3}')
+    with pytest.raises(ValueError, match=r"likelihood_cifar10\.json is not a file of scorefield likelihood"):
         load(tmp_path / "results", out)
 
 

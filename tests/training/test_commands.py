@@ -91,7 +91,7 @@ def test_info_tells_what_is_known_of_a_network_of_your_own(
         "images     1 × 5 × 6",
         "noise      3 levels, sigma 1 ... 0.01",
         "trained    6 steps of 4 by denoising",
-        "weights    raw and ema",
+        "weights    raw, ema",
         f"to load    in Python, with its class: sf.load('{run}', network=Small(...))",
     ):
         assert part in told

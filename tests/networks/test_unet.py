@@ -399,7 +399,7 @@ def test_it_learns_the_score_of_a_mixture_with_and_without_labels() -> None:
     That tests the preconditioning, the learned weights, the labels, the normalised updates and the average together.
     """
     torch.manual_seed(0)
-    ends, steps, n = (0.05, 10.0), 900, 128
+    ends, steps, n = (0.05, 10.0), 700, 128
     network = UNet(channels=1, width=16, stages=(1,), blocks=(1,), attention=(), labels=2, sigma_range=ends)
     generator = torch.Generator().manual_seed(1)
 

@@ -18,6 +18,7 @@ LAYERS = [
     {"models"},
     {"training"},
     {"evaluation"},
+    {"doctor"},
     {"paper"},
     {"web"},
     {"cli"},

@@ -29,6 +29,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "import": ("models", "convert a checkpoint of the code released with the paper"),
     },
     "train": {
+        "doctor": ("doctor", "look at images and recommend settings; or say what is wrong with a run"),
         "train": ("train", "train a model on a data set or on your own images"),
         "select": ("select", "find the checkpoint of a run with the smallest FID"),
     },

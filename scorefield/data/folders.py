@@ -48,6 +48,11 @@ def folder_images(folder: Path, source: str, fit: Fit, *, track: Track[Any]) -> 
     return replace(images, notes=(note, *images.notes))
 
 
+def image_names(folder: Path) -> list[str]:
+    """The paths of all image files in a folder, in the order of `folder_images`, which leaves unreadable ones out."""
+    return _names(folder)[0]
+
+
 def _kinds(endings: Counter[str]) -> str:
     """Endings of files with their numbers, the most frequent first: "2 .txt, 1 .csv"."""
     kinds = endings.most_common(KINDS_NAMED)

@@ -1,0 +1,1 @@
+"""Advice before a training, from the images, and a check-up of trained models."""

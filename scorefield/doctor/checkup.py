@@ -1,0 +1,342 @@
+"""A check-up of a trained model: its error at each noise level, its averages, its samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scorefield.acceleration.threads import pytorch_threads
+from scorefield.data import Images
+from scorefield.data.images import Pixels
+from scorefield.doctor.advice import SIGHT, largest_sigma
+from scorefield.doctor.geometry import measure, some_points
+from scorefield.evaluation.features import random_places
+from scorefield.evaluation.neighbors import find_neighbors, in_pixels, measure_memorisation
+from scorefield.images import resized_like, to_float
+from scorefield.models.model import Model
+from scorefield.progress import Track, plural, silent
+from scorefield.samplers import ConsistentAnnealed, Sampler
+from scorefield.training.levels import log_bins
+from scorefield.training.trainer import Batch, held_out_losses
+
+Kind = Literal["good", "note", "problem"]
+MOST_LEVELS = 10
+MOST_CALLS = 50
+"""Samples are drawn with the model's own sampler if it has at most so many calls."""
+NOTHING_LEARNED = 0.95
+"""A network has learned nothing at a level if its error is above this share of a trivial one's."""
+MOST_WORK, BLOCK = 1e11, 1000
+"""The exact optimum is computed if the numbers in the training images times the images looked at are at most so many;
+training images are taken in blocks."""
+FINEST = 0.01
+"""Below it the dequantisation of training, of 1/256, is not small beside σ, and the exact optimum means little."""
+
+
+class Finding(NamedTuple):
+    """What was found, and what helps."""
+
+    kind: Kind
+    what: str
+    cure: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what}" + (f" ({self.cure})" if self.cure else "")
+
+
+@dataclass(frozen=True)
+class Errors:
+    """E‖σ s(x̃, σ) + z‖²/D at each noise level, with x̃ = x + σ z: the share of the noise that is not recognised."""
+
+    sigmas: tuple[float, ...]
+    n: int
+    training: tuple[float, ...]
+    """Of training images."""
+    held_out: tuple[float, ...] | None
+    """Of held-out images."""
+    mean: tuple[float, ...]
+    """That of always predicting the mean image: tr Cov/(D σ²)."""
+    exact: tuple[float | None, ...]
+    """The least that is possible on training images: that of E[x | x̃] over the training set."""
+    others: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """That of the model file's other weights, on held-out images if there are any, otherwise on training images."""
+
+    @property
+    def judged(self) -> tuple[float, ...]:
+        """The error that says most about the model."""
+        return self.held_out or self.training
+
+    @property
+    def trivial(self) -> tuple[float, ...]:
+        """The better of predicting the mean, and of a score of 0, whose error is 1."""
+        return tuple(min(1.0, each) for each in self.mean)
+
+
+def measured_levels(model: Model) -> Tensor:
+    """The noise levels at which errors are measured, at most MOST_LEVELS of them."""
+    accepted = model.accepted
+    if not accepted.listed:
+        return log_bins(*model.sigma_range)
+    kept = np.unique(np.linspace(0, len(accepted.listed) - 1, MOST_LEVELS).round().astype(int))
+    return torch.tensor([accepted.listed[k] for k in kept])
+
+
+def measure_errors(
+    model: Model, training: Images, held_out: Images | None, n: int, others: Sequence[Model] = ()
+) -> Errors:
+    """The errors of the model on n images."""
+    sigmas = measured_levels(model)
+    chosen = {"training": _some(training, n)} | ({} if held_out is None else {"held_out": _some(held_out, n)})
+    judged = chosen.get("held_out", chosen["training"])
+
+    def errors(model: Model, images: Images) -> tuple[float, ...]:
+        return _errors(model, images, sigmas)
+
+    found = {name: errors(model, images) for name, images in chosen.items()}
+    points = to_float(_some(training, 5000).pixels).flatten(1)
+    variance = (points - points.mean(0)).square().sum(1).double().mean().item() / points.shape[1]
+    return Errors(
+        tuple(sigmas.tolist()),
+        len(judged),
+        found["training"],
+        found.get("held_out"),
+        tuple((variance / sigmas.double().square()).tolist()),
+        exact_errors(training, chosen["training"], sigmas, flip=model.recipe.flip),
+        {other.weights: errors(other, judged) for other in others},
+    )
+
+
+@torch.no_grad()
+def _errors(model: Model, images: Images, sigmas: Tensor) -> tuple[float, ...]:
+    labels = None
+    if model.labels and images.labels is not None and images.classes == model.labels:
+        labels = torch.tensor(images.labels, device=model.device)
+    batch = Batch(torch.tensor(np.asarray(images.pixels), device=model.device), labels)
+    losses = held_out_losses(
+        model.network, batch, sigmas.to(model.device), dequantise=model.recipe.dequantise, batch_size=32
+    )
+    return tuple((2 * losses.double().mean(1) / math.prod(model.shape)).tolist())
+
+
+@torch.no_grad()
+def exact_errors(training: Images, images: Images, sigmas: Tensor, *, flip: bool = False) -> tuple[float | None, ...]:
+    """E‖E[x | x̃] − x‖²/(D σ²), with the posterior mean over the training images, of which `images` are some.
+
+    None where that is too much work, or σ below FINEST.
+    """
+    levels = [sigma for sigma in sigmas.tolist() if sigma >= FINEST]
+    if math.prod(training.pixels.shape) * (1 + flip) * len(images) > MOST_WORK or not levels:
+        return (None,) * len(sigmas)
+    x = to_float(np.asarray(images.pixels)).flatten(1)
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    noisy = torch.cat([x + sigma * noise for sigma in levels])
+    scale = torch.tensor(levels).square().repeat_interleave(len(x))[:, None]
+    highest, total = torch.full((len(noisy), 1), -math.inf), torch.zeros(len(noisy), 1)
+    mean = torch.zeros_like(noisy)
+    for start in range(0, len(training), BLOCK):  # a softmax over all training images, in blocks
+        block = to_float(np.asarray(training.pixels[start : start + BLOCK]))
+        points = (torch.cat([block, block.flip(3)]) if flip else block).flatten(1)
+        logits = (noisy @ points.T - points.square().sum(1) / 2) / scale
+        peak = torch.maximum(highest, logits.max(1, keepdim=True).values)
+        weights, before = (logits - peak).exp(), (highest - peak).exp()
+        total, mean, highest = total * before + weights.sum(1, keepdim=True), mean * before + weights @ points, peak
+    squares = (mean / total - x.repeat(len(levels), 1)).square().mean(1) / scale[:, 0]
+    exact = dict(zip(levels, squares.reshape(len(levels), -1).mean(1).tolist(), strict=True))
+    return tuple(exact.get(sigma) for sigma in sigmas.tolist())
+
+
+def judge_range(model: Model, training: Images) -> list[Finding]:
+    """Whether the largest noise level of a list is large enough for the images."""
+    if not model.accepted.listed or len(training) < 2:
+        return []
+    geometry, _, _ = measure(some_points(training.pixels))
+    largest, usual = model.accepted.listed[0], geometry.usual
+    if largest >= usual / SIGHT:
+        return []
+    return [
+        Finding(
+            "note",
+            f"the largest noise level, {largest:g}, is small beside the distance between images, {usual:.3g} in the "
+            "median: chains stay with the kind of image they begin with, so that some kinds are drawn too often",
+            f"train with --sigma-max {largest_sigma(geometry):g}, as scorefield doctor of the images advises",
+        )
+    ]
+
+
+def judge_errors(errors: Errors) -> list[Finding]:
+    """What the errors say."""
+    found = []
+    untaught = [
+        sigma
+        for sigma, error, trivial in zip(errors.sigmas, errors.judged, errors.trivial, strict=True)
+        if error > NOTHING_LEARNED * trivial
+    ]
+    if untaught:
+        levels = ", ".join(f"{sigma:.3g}" for sigma in untaught)
+        every = len(untaught) == len(errors.sigmas)
+        found.append(
+            Finding(
+                "problem" if len(untaught) > len(errors.sigmas) // 3 else "note",
+                f"at σ = {levels} the network is hardly better than one that always predicts the mean image, or no "
+                "noise",
+                "train longer; if the loss does not fall, a learning rate ten times smaller"
+                if every
+                else "train longer, or draw these σ more often in training",
+            )
+        )
+    else:
+        found.append(Finding("good", "at every noise level the network has learned something"))
+    pairs = zip(errors.sigmas, errors.training, errors.exact, strict=True)
+    impossible = [sigma for sigma, error, exact in pairs if exact is not None and error < 0.9 * exact - 1e-3]
+    if impossible:
+        levels = ", ".join(f"{sigma:.3g}" for sigma in impossible)
+        found.append(
+            Finding(
+                "problem",
+                f"at σ = {levels} the error is below the least that is possible on these training images",
+                "they are not the images that the model was trained on: name those with --data",
+            )
+        )
+    if errors.held_out is not None:
+        ratio = _mean_ratio(errors.held_out, errors.training)
+        if ratio > 1.15:
+            found.append(
+                Finding(
+                    "problem" if ratio > 1.5 else "note",
+                    f"errors on held-out images are {ratio - 1:.0%} larger than on training images: the network learns "
+                    "its training images by heart",
+                    "add images, train shorter, raise --dropout, or use a smaller --width; scorefield neighbors looks "
+                    "for copies",
+                )
+            )
+        else:
+            found.append(Finding("good", "held-out images are denoised as well as training images"))
+    for name, values in errors.others.items():
+        ratio = _mean_ratio(errors.judged, values)
+        if name == "raw" and ratio > 1.02:
+            found.append(
+                Finding(
+                    "problem",
+                    f"the moving average is {ratio - 1:.0%} worse than the raw weights: it has not caught up with them",
+                    "train longer, or use --weights raw until then; a shorter average: --ema 0.99, or --averages 0.03",
+                )
+            )
+    return found
+
+
+def _mean_ratio(a: Sequence[float], b: Sequence[float]) -> float:
+    """The geometric mean of a/b."""
+    return math.exp(float(np.mean([math.log(max(x, 1e-9) / max(y, 1e-9)) for x, y in zip(a, b, strict=True)])))
+
+
+class Appearance(NamedTuple):
+    """Statistics by which samples are compared with images, pixels in [0, 1]."""
+
+    contrast: float
+    """The standard deviation inside an image, in the mean."""
+    extremes: float
+    """The share of pixels that are black or white."""
+    roughness: float
+    """The mean difference between neighbouring pixels."""
+    colour: tuple[float, ...]
+    """The mean of each channel."""
+
+
+def appearance(pixels: Pixels) -> Appearance:
+    x = to_float(np.asarray(pixels)).double()
+    across, down = x.diff(dim=3).abs().mean(), x.diff(dim=2).abs().mean()
+    return Appearance(
+        x.flatten(1).std(1).mean().item(),
+        ((x < 2.5 / 255) | (x > 252.5 / 255)).double().mean().item(),
+        ((across + down) / 2).item(),
+        tuple(x.mean((0, 2, 3)).tolist()),
+    )
+
+
+def quick_sampler(model: Model) -> Sampler:
+    """The model's own sampler, if it is quick; otherwise one that is."""
+    if (model.sampler.calls or 0) <= MOST_CALLS:
+        return model.sampler
+    quick: Sampler = ConsistentAnnealed(calls=max(30, len(model.accepted.listed)))
+    return quick
+
+
+def draw_samples(model: Model, n: int, track: Track[Any] = silent) -> Pixels:
+    """n samples, as bytes."""
+    parts = model.draw(range(n), batch_size=n, sampler=quick_sampler(model), track=track)
+    return np.concatenate([images[:, -1] for _, images in parts])
+
+
+def judge_samples(samples: Pixels, data: Pixels) -> list[Finding]:
+    """What the samples look like beside images."""
+    found, mine, real = list[Finding](), appearance(samples), appearance(data)
+    if mine.contrast < 0.6 * real.contrast:
+        found.append(
+            Finding(
+                "problem",
+                f"samples are grey: their contrast is {mine.contrast:.2g}, that of the images {real.contrast:.2g}",
+                "train longer; if the loss falls as it should, look at the sampler: --sampler, --calls, or a smaller "
+                "step size",
+            )
+        )
+    if mine.extremes > real.extremes + 0.25:
+        found.append(
+            Finding(
+                "problem",
+                f"samples are saturated: {mine.extremes:.0%} of their pixels are black or white, of the images' "
+                f"{real.extremes:.0%}",
+                "less --guidance, a smaller step size, or --precision float32",
+            )
+        )
+    if mine.roughness > 1.4 * real.roughness + 0.01:
+        found.append(
+            Finding(
+                "problem",
+                f"samples are noisy: neighbouring pixels differ by {mine.roughness:.2g}, in the images by "
+                f"{real.roughness:.2g}",
+                "--denoise, more --calls, or train longer",
+            )
+        )
+    tint = max(abs(a - b) for a, b in zip(mine.colour, real.colour, strict=True))
+    if tint > 0.12:
+        found.append(
+            Finding(
+                "note",
+                f"the mean colour of {plural(len(samples), 'sample')} is {tint:.2f} away from that of the images",
+                "train with --ema 0.999 or --averages 0.05, and sample these weights",
+            )
+        )
+    return found or [Finding("good", "samples have the contrast, the colours and the smoothness of the images")]
+
+
+def judge_copies(samples: Pixels, training: Images, held_out: Images | None, track: Track[Any] = silent) -> Finding:
+    """Whether samples are copies of training images."""
+    if len(training) < 3:
+        return Finding("note", "with fewer than three training images nobody can tell copies from samples")
+    with pytorch_threads(torch.get_num_threads()):
+        mine, others = find_neighbors(samples, training, held_out, in_pixels, track=track)
+    report = measure_memorisation(mine, others)
+    if report.alarm:
+        return Finding(
+            "problem",
+            f"{len(report.copies)} of {plural(report.n, 'sample')} are copies of training images",
+            "add images, train shorter, use a smaller network; scorefield neighbors shows them",
+        )
+    return Finding("good", f"none of {plural(report.n, 'sample')} is a copy of a training image, as far as these tell")
+
+
+def _some(images: Images, n: int) -> Images:
+    """n of the images, or all, drawn at random, always the same."""
+    rows = np.flatnonzero(random_places(len(images)).numpy() < n)
+    return images.take(rows, f"{n} at random")
+
+
+def in_size(images: Images, shape: tuple[int, int, int]) -> Pixels:
+    """Some images in the size and colours of the model's."""
+    channels, height, width = shape
+    return resized_like(_some(images, 256).pixels, np.zeros((0, height, width, channels), np.uint8))

@@ -2,13 +2,15 @@
 
 The data are 5,000 training digits, a point each, so that with noise they are a mixture of 5,000 Gaussians.
 
-    python docs/few_ones.py    (five minutes on two cores; it needs MNIST's files, see the README on data)
+    python docs/few_ones.py    (ten minutes on two cores; it needs MNIST's files, see the README on data)
 """
 
 import torch
 from torch import Tensor
 
 from scorefield import Score, annealed_langevin, data, geometric, last
+from scorefield.doctor.advice import PAPER, langevin_schedule
+from scorefield.doctor.geometry import measure
 from scorefield.evaluation.digits import judge
 from scorefield.images import to_bytes, to_float
 
@@ -24,16 +26,21 @@ def exact(points: Tensor) -> Score:
 
 
 def main() -> None:
-    """The paper's uniform start, another start, and a schedule with a larger first σ and nearly the same ratio."""
+    """The paper's uniform start, another start, a schedule with a larger first σ and nearly the same ratio; and the
+    settings that `scorefield doctor` recommends."""
     torch.manual_seed(0)
-    score = exact(to_float(data.load("mnist").pixels[:5_000]).flatten(1))
-    uniform, normal = torch.rand(400, 784), torch.randn(400, 784)
-    for words, start, sigmas in (
-        ("uniform start, σ₁ = 1", uniform, geometric(1, 0.01, 10)),
-        ("N(0, 1) start, σ₁ = 1", normal, geometric(1, 0.01, 10)),
-        ("uniform start, σ₁ = 2", uniform, geometric(2, 0.01, 12)),
+    digits = to_float(data.load("mnist").pixels[:5_000])
+    score, uniform = exact(digits.flatten(1)), torch.rand(400, 784)
+    for words, start, settings in (
+        ("uniform start, σ₁ = 1", uniform, PAPER),
+        ("N(0, 1) start, σ₁ = 1", torch.randn(400, 784), PAPER),
+        ("uniform start, σ₁ = 2", uniform, PAPER._replace(sigma_max=2.0, levels=12)),
+        ("uniform start, the doctor's settings", uniform, langevin_schedule(measure(digits[:2000])[0])),
     ):
-        x = last(annealed_langevin(score, start, sigmas, step_size=2e-5, steps=100, denoise=True))
+        sigmas = geometric(settings.sigma_max, settings.sigma_min, settings.levels)
+        x = last(
+            annealed_langevin(score, start, sigmas, step_size=settings.step_size, steps=settings.steps, denoise=True)
+        )
         histogram = judge(to_bytes(x.unflatten(1, (1, 28, 28)))).histogram
         print(f"{words}, digits 0 to 9:", " ".join(f"{count / sum(histogram):5.1%}" for count in histogram))
 

@@ -129,7 +129,7 @@ def test_a_largest_noise_level_that_is_too_small_is_told() -> None:
     narrow.accepted_sigmas = torch.tensor([0.5, 0.1])
     model = Model(narrow, (1, 8, 8), AnnealedLangevin((0.5, 0.1), step_size=1e-3, steps=2), recipe=Recipe())
     (finding,) = checkup.judge_range(model, images)
-    assert "the largest noise level, 0.5, is small beside the distance between images, 3.2" in finding.what
+    assert "the largest noise level, 0.5, is small beside the distance between images, 3.3" in finding.what
     assert "--sigma-max 4" in finding.cure
 
 

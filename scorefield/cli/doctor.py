@@ -110,7 +110,8 @@ def _examine_images(
     measured, pairs, nearest = geometry.measure(points)
     print(
         f"  distance between two images: {measured.usual:.3g} in the median, {measured.farthest:.3g} at most; to the "
-        f"nearest other: {measured.nearest['0.5']:.3g} in the median"
+        f"nearest other: {measured.nearest['0.5']:.3g} in the median; standard deviation of a pixel: "
+        f"{(measured.variance / measured.dimension) ** 0.5:.2g}"
     )
     if measured.farthest == 0:
         raise ValueError(f"all images of {source} are the same, so that there is nothing to learn (add others)")

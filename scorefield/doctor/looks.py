@@ -15,8 +15,8 @@ from scorefield.data import Images
 from scorefield.data.images import Pixels
 from scorefield.images import to_float
 
-BLOCK = 4096
-"""How many images are looked at at once."""
+BLOCK = 2**25
+"""How many bytes of images are looked at at once."""
 NEAR = 0.02
 """Images are near-duplicates if their hashes agree and the root mean square of their difference is below this."""
 COMPARED = 50
@@ -88,8 +88,9 @@ def look(images: Images) -> Looks:
     """Look at all images once."""
     pixels = images.pixels
     digests, hashes, flat = list[int](), list[NDArray[np.uint64]](), list[int]()
-    for start in range(0, len(pixels), BLOCK):
-        block = np.ascontiguousarray(pixels[start : start + BLOCK])
+    count = max(1, BLOCK // max(1, pixels[:1].nbytes))
+    for start in range(0, len(pixels), count):
+        block = np.ascontiguousarray(pixels[start : start + count])
         rows = block.reshape(len(block), -1)
         digests += [hash(row.tobytes()) for row in rows]
         spread = block.reshape(len(block), -1, block.shape[-1])

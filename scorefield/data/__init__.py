@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scorefield.data.arrays import array_images, read_array
-from scorefield.data.folders import folder_images
+from scorefield.data.folders import folder_images, folder_sizes
 from scorefield.data.images import Batch, Images, batch, indices, split
 from scorefield.data.named import SETS
-from scorefield.data.pictures import parse_fit
+from scorefield.data.pictures import ENDINGS, Size, choose_size, parse_fit
 from scorefield.data.places import folder_of
 from scorefield.progress import Track, silent
 
-__all__ = ["SETS", "Batch", "Images", "batch", "exists", "folder_of", "indices", "load", "split"]
+__all__ = [
+    "SETS",
+    "Batch",
+    "Images",
+    "Size",
+    "batch",
+    "choose_size",
+    "exists",
+    "folder_of",
+    "indices",
+    "load",
+    "sizes",
+    "split",
+]
 
 
 def exists(source: str) -> bool:
@@ -51,8 +65,24 @@ def load(
         pixels, labels, classes = read_array(path)
         return array_images(pixels, source, fit, labels, classes, track=track)
     what = "is neither a folder nor an array of images" if source and path.exists() else "does not exist"
+    if path.suffix.lower() in ENDINGS and path.is_file():
+        what = "is a single image"
     sets = ", ".join(f"{each.name}[:{'|'.join(each.parts[1:])}]" for each in SETS.values())
     raise ValueError(
         f"data source {source!r} {what} (give a named data set, one of {sets}; a folder of images; "
         "or an .npy or .npz file of uint8 images (N, H, W[, C]))"
     )
+
+
+def sizes(source: str, *, track: Track[Any] = silent) -> Counter[Size]:
+    """How many images of a folder or an array have each size (height, width), without decoding them. Files that are no
+    images are left out; `load` names them. Of a source of another kind, nothing."""
+    path = Path(source).expanduser()
+    if source.partition(":")[0] in SETS or not source:
+        return Counter()
+    if path.is_dir():
+        return folder_sizes(path, track=track)
+    if path.suffix.lower() in (".npy", ".npz") and path.is_file():
+        pixels, _, _ = read_array(path)
+        return Counter({pixels.shape[1:3]: len(pixels)})
+    return Counter()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from scorefield.data.images import Images, Labels, Pixels, digest_of
 from scorefield.data.npy import map_array
-from scorefield.data.pictures import Fit, Size, describe_fit
+from scorefield.data.pictures import TRAITS, Fit, Size, describe_fit
 from scorefield.data.places import folder_of
 from scorefield.files import new_file, read_json
 from scorefield.progress import Track
@@ -33,6 +34,8 @@ class Prepared(NamedTuple):
     """(H, W, C)."""
     size: Size
     """What it was before."""
+    traits: frozenset[str] = frozenset()
+    """Which of TRAITS it had."""
 
 
 Row = Prepared | str
@@ -49,6 +52,8 @@ class Entry(NamedTuple):
     """The names of the images that cannot be read, each with the reason."""
     change: str
     """How the images were cropped and resized, in words."""
+    traits: dict[str, int]
+    """How many of the images had each of TRAITS."""
 
 
 def most_broken(n: int) -> int:
@@ -79,6 +84,9 @@ def prepared(
         if not (entry := _open(place, names)):
             raise OSError(f"{place}.npy was changed while it was written (delete it and try again)")
     notes = [f"the images of {source} are {entry.change}"] if entry.change else []
+    n = len(entry.pixels)
+    for trait, count in entry.traits.items():
+        notes.append(f"{TRAITS[trait]}: {'all' if count == n else f'{count:,} of the'} {n:,} images in {source}")
     if broken := entry.broken:
         more = f" ({place}.json names all)" if len(broken) > NAMED else ""
         notes.append(f"skipped {_describe(broken, len(names), source)}{more}")
@@ -86,11 +94,18 @@ def prepared(
     return Images(entry.pixels, source, entry.digest, labels, classes, tuple(notes))
 
 
+def _traits(note: Mapping[str, Any]) -> dict[str, int]:
+    """The traits that a note of the cache counts; those of older versions have none."""
+    counts = note.get("traits", {})
+    return {trait: int(counts[trait]) for trait in TRAITS if trait in counts}
+
+
 def _open(place: Path, names: Sequence[str]) -> Entry | None:
     """The entry for these images, if it is complete and whole."""
     try:
         note, pixels = read_json(place.with_suffix(".json")), map_array(place.with_suffix(".npy"))
-        entry = Entry(pixels, note["digest"], [(name, why) for name, why in note["broken"]], note["change"])
+        broken = [(name, why) for name, why in note["broken"]]
+        entry = Entry(pixels, note["digest"], broken, note["change"], _traits(note))
         shape = tuple(note["shape"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -110,7 +125,8 @@ def _write(place: Path, source: str, names: Sequence[str], rows: Iterable[Row], 
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=place.parent) as scratch:
-            (*shape, channels), broken, sizes = _write_rows(scratch, names, rows)
+            counts = Counter[str]()
+            (*shape, channels), broken, sizes = _write_rows(scratch, names, rows, counts)
             if len(broken) > (most := most_broken(len(names))):
                 limit = f"at most {most} of {len(names)} may be skipped: " if most else ""
                 raise ValueError(f"cannot use {_describe(broken, len(names), source)} ({limit}repair or remove them)")
@@ -118,7 +134,7 @@ def _write(place: Path, source: str, names: Sequence[str], rows: Iterable[Row], 
             with new_file(place.with_suffix(".npy")) as file:
                 np.save(file, pixels)
             note = {"source": source, "shape": pixels.shape, "digest": digest_of(pixels), "broken": broken}
-            note["change"] = describe_fit(sizes, fit)
+            note |= {"change": describe_fit(sizes, fit), "traits": counts}
         with new_file(place.with_suffix(".json")) as file:
             file.write(json.dumps(note, indent=2).encode())
     except OSError as error:
@@ -132,10 +148,10 @@ def _write(place: Path, source: str, names: Sequence[str], rows: Iterable[Row], 
 
 
 def _write_rows(
-    scratch: BinaryIO, names: Sequence[str], rows: Iterable[Row]
+    scratch: BinaryIO, names: Sequence[str], rows: Iterable[Row], traits: Counter[str]
 ) -> tuple[tuple[int, int, int, int], list[tuple[str, str]], set[Size]]:
-    """Write the rows, all with three channels. Their shape (N, H, W, C), where C is 1 if all of them are grey, the
-    names of the unreadable images, each with the reason, and the sizes that the others had."""
+    """Write the rows, all with three channels, and count their traits. Their shape (N, H, W, C), where C is 1 if all of
+    them are grey, the names of the unreadable images, each with the reason, and the sizes that the others had."""
     broken, sizes, count, channels, size, first = list[tuple[str, str]](), set[Size](), 0, 1, (0, 0), ""
     for name, row in zip(names, rows, strict=True):
         if isinstance(row, str):
@@ -143,12 +159,13 @@ def _write_rows(
             continue
         height, width, depth = row.pixels.shape
         sizes.add(row.size)
+        traits.update(row.traits)
         if not first:
             size, first = (height, width), name
         if size != (height, width):
             raise ValueError(
                 f"all images must have the same size; {first} is {size[0]}×{size[1]} and {name} is {height}×{width} "
-                "(resize them first; train does it with --image-size N)"
+                "(resize them to one size: image_size=N, or --image-size N)"
             )
         channels = max(channels, depth)
         scratch.write(np.broadcast_to(row.pixels, (height, width, 3)).tobytes())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
+import stat
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,11 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 """Files in a folder with these endings, in lower or upper case, are images."""
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 """What such files may hold. Pillow would open some other formats with outside programs."""
+SIDES = (64, 32, 16, 8)
+"""The sides of squares that a size is chosen from."""
+TOO_SMALL, ALIKE, SAME_SHAPE = 0.1, 0.03, 0.98
+"""The largest share of images that are enlarged to a chosen size; how much the ratios of height and width of images
+may differ that have the same shape, and the share of images that must have it."""
 KINDS = "PNG, JPEG, WebP, BMP, GIF or TIFF"
 """The same for messages."""
 GREY = ("1", "L", "LA", "La")
@@ -33,8 +39,22 @@ DENSEST = 10_000
 """The most pixels for each byte of a file that claims to have more: blank PNGs in black and white have 8,000, and
 damaged files may claim any number. Blank TIFFs and WebPs may have more, and are decoded up to `MOST_BLANK` pixels."""
 MOST_BLANK = 2**26
+MOST_PIXELS = 2**27
+"""The most pixels of any image: decoding takes up to nine bytes for each."""
+MOST_BYTES = 2**31
+"""The longest file that is read."""
 STRIPE = 2**20
 """About how many pixels of 16 bits are converted at once, so that large images take little memory."""
+
+TRAITS = {
+    "frames": "animated or with several pages, of which the first is used",
+    "turned": "turned as their EXIF orientation says",
+    "clear": "with transparent parts, put in front of white",
+    "deep": "of 16 bits per channel, rounded to 8",
+    "print": "in the colours of print (CMYK), converted without a colour profile",
+    "profile": "with a colour profile other than sRGB, which is not applied: their colours may be slightly off",
+}
+"""What a file may have that is handled, but that a user should know of, with what is done about it."""
 
 Size = tuple[int, int]
 """Height and width."""
@@ -70,17 +90,69 @@ def parse_fit(image_size: int | Sequence[int] | None, crop: int | None) -> Fit:
     return Fit(crop, (size[0], size[1]))
 
 
-def decode(file: Path | BinaryIO, *, check_size: Callable[[tuple[int, int]], None] | None = None) -> Image.Image:
+def open_file(path: Path) -> BinaryIO:
+    """A file of the disk, opened. Anything else with that name is an error: a pipe would be waited for without end."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+        raise ValueError(f"it is a {kinds.get(stat.S_IFMT(mode), 'device')} and no file")
+    opened = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    file = os.fdopen(opened, "rb")
+    if (length := os.fstat(opened).st_size) > MOST_BYTES:
+        file.close()
+        raise ValueError(f"it has {length:,} bytes, and no image is read that has more than {MOST_BYTES:,}")
+    return file
+
+
+def size_in_file(path: Path) -> Size | None:
+    """The size of the image in a file, turned as its EXIF orientation says, from its first bytes alone; None if they
+    are not those of an image."""
+    from PIL import Image
+
+    try:
+        with open_file(path) as file, Image.open(file, formats=FORMATS) as image:
+            known = image.format != "PNG" or "exif" in image.info  # or Pillow would decode the image to find it
+            turned = known and _orientation(image) >= 5
+            return (image.width, image.height) if turned else (image.height, image.width)
+    except Exception:  # Pillow raises many kinds of errors for damaged files; they are named when images are decoded
+        return None
+
+
+def _orientation(image: Image.Image) -> int:
+    """The EXIF orientation, from 1 to 8; 1 if there is none that can be read."""
+    try:
+        found = image.getexif().get(0x0112)
+    except Exception:  # damaged EXIF data
+        return 1
+    return found if found in range(2, 9) else 1
+
+
+def unheard(trait: str) -> None:
+    """For those who do not want to know."""
+
+
+def decode(
+    file: Path | BinaryIO,
+    *,
+    check_size: Callable[[tuple[int, int]], None] | None = None,
+    tell: Callable[[str], object] = unheard,
+) -> Image.Image:
     """The image in a file, in mode L if it is grey and RGB otherwise, rotated as its EXIF orientation says. Of several
-    frames or pages, the first. `check_size` is called with (width, height) before the pixels are decoded."""
-    from PIL import Image, ImageOps
+    frames or pages, the first. `check_size` is called with (width, height) before the pixels are decoded, and `tell`
+    with each of TRAITS that the image has."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     if isinstance(file, Path):  # a path would be memory-mapped, by which Pillow garbles TIFFs that are to be rotated
-        with file.open("rb") as opened:
-            return decode(opened, check_size=check_size)
+        with open_file(file) as opened:
+            return decode(opened, check_size=check_size, tell=tell)
     length = file.seek(0, os.SEEK_END)
     file.seek(0)
-    with Image.open(file, formats=FORMATS) as image:
+    try:
+        found = Image.open(file, formats=FORMATS)
+    except UnidentifiedImageError:
+        file.seek(0)
+        raise ValueError(_not_an_image(file.read(64))) from None
+    with found as image:
         if image.format == "TIFF":
             _silence_libtiff()
         if check_size is not None:
@@ -88,8 +160,46 @@ def decode(file: Path | BinaryIO, *, check_size: Callable[[tuple[int, int]], Non
         sure = MOST_BLANK if image.format == "WEBP" or image.info.get("compression") == "group4" else SURE
         if math.prod(image.size) > max(sure, DENSEST * length):
             raise ValueError(f"it claims to have {image.width:,} × {image.height:,} pixels, in {length:,} bytes")
-        ImageOps.exif_transpose(image, in_place=True)
-        return flat(image)
+        most = min(MOST_PIXELS, MOST_BLANK) if image.format == "WEBP" else MOST_PIXELS  # WebP takes more memory
+        if math.prod(image.size) > most:
+            raise ValueError(f"it has {image.width:,} × {image.height:,} pixels; at most {most:,} are read")
+        _tell_traits(image, tell)
+        if _orientation(image) > 1:
+            tell("turned")
+            ImageOps.exif_transpose(image, in_place=True)
+        return flat(image, tell=tell)
+
+
+def _not_an_image(head: bytes) -> str:
+    """Why a file that begins like this is no image, in words."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if not head:
+        return "it is empty"
+    if start.startswith((b"<!doctype", b"<html", b"<head", b"<?xml", b"<svg", b"{")):
+        return "it holds text, such as a web page, and no image"
+    if head[4:8] == b"ftyp":
+        return "it holds an image or a film of another kind, such as HEIC or AVIF"
+    return f"it holds no {KINDS} image"
+
+
+def _tell_traits(image: Image.Image, tell: Callable[[str], object]) -> None:
+    """What is known of an image before it is decoded. (Of photographs in MPO files all have two pictures.)"""
+    with suppress(Exception):  # damage after the first frame
+        if image.format in ("GIF", "PNG", "WEBP", "TIFF") and getattr(image, "is_animated", False):
+            tell("frames")
+    tiles = (str(tile[3]) for tile in getattr(image, "tile", ()) if len(tile) > 3)
+    if image.mode.startswith("I") or (image.format in ("PNG", "TIFF") and any(";16" in each for each in tiles)):
+        tell("deep")
+    if image.mode == "CMYK":
+        tell("print")
+    elif image.mode not in GREY and not image.mode.startswith("I") and not _is_srgb(image.info.get("icc_profile")):
+        tell("profile")
+
+
+def _is_srgb(profile: object) -> bool:
+    """Whether a colour profile says that it is sRGB, which an image without one has."""
+    names = ("sRGB".encode(encoding) for encoding in ("ascii", "utf-16-be"))
+    return not isinstance(profile, bytes) or any(name in profile for name in names)
 
 
 @cache
@@ -121,22 +231,25 @@ def open_image(path: Path) -> Image.Image:
         with without_warnings():
             return decode(path)
     except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
-        raise ValueError(
-            f"{path} is no image that can be read: {type(error).__name__}: {error} (save it again as {KINDS})"
-        ) from error
+        raise ValueError(f"{path} is no image that can be read: {reason(error)} (save it again as {KINDS})") from error
 
 
-def flat(image: Image.Image) -> Image.Image:
+def reason(error: Exception) -> str:
+    """Why an image cannot be read: our own words, or what Pillow calls it."""
+    return f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
+
+
+def flat(image: Image.Image, *, tell: Callable[[str], object] = unheard) -> Image.Image:
     """Any image in mode L if it is grey, and RGB otherwise, in front of a white background."""
     if image.mode == "F":
         raise ValueError(
             "its pixels are floating-point numbers, which may have any range (save them with 8 or 16 bits)"
         )
     if image.mode.startswith("I"):
-        return _eight_bits(image)
+        return _eight_bits(image, tell)
     mode = "L" if image.mode in GREY else "RGB"
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
-        flattened = _over_white(image, mode)
+        flattened = _over_white(image, mode, tell)
     else:
         flattened = image.convert(mode)
     return _without_colour(flattened) if image.mode in ("P", "PA") else flattened
@@ -149,28 +262,35 @@ def _stripes(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
         yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
+def _eight_bits(image: Image.Image, tell: Callable[[str], object]) -> Image.Image:
     """16-bit grey: 0 ... 65535 becomes 0 ... 255 by v → round(v · 255/65535) = round(v/257)."""
     from PIL import Image
 
     made = np.empty((image.height, image.width), np.uint8)
-    clear = image.info.get("transparency")
+    clear, seen = image.info.get("transparency"), False
     for top, part in _stripes(image):
         values = np.asarray(part).astype(np.int64).clip(0, 65535)
         if isinstance(clear, int):
+            seen |= bool((values == clear).any())
             values[values == clear] = 65535
         made[top : top + part.height] = (values + 128) // 257
+    if seen:
+        tell("clear")
     return Image.fromarray(made)
 
 
-def _over_white(image: Image.Image, mode: str) -> Image.Image:
+def _over_white(image: Image.Image, mode: str, tell: Callable[[str], object]) -> Image.Image:
     """A transparent image as L or RGB in front of white: round((a·c + (255 − a)·255) / 255)."""
     from PIL import Image
 
-    white = Image.new(mode, image.size, "white")
+    white, least = Image.new(mode, image.size, "white"), 255
     for top, part in _stripes(image):
         layer = part.convert(f"{mode}A")
-        white.paste(layer.convert(mode), (0, top), mask=layer.getchannel("A"))
+        opacity = layer.getchannel("A")
+        white.paste(layer.convert(mode), (0, top), mask=opacity)
+        least = min(least, np.asarray(opacity).min())
+    if least < 255:
+        tell("clear")
     return white
 
 
@@ -208,6 +328,27 @@ def describe_fit(sizes: Iterable[Size], fit: Fit) -> str:
         done.append(f"{'shrunk' if shrunk else 'enlarged' if enlarged else 'resized'} to {_times(fit.size)}")
     ends = " ... ".join(dict.fromkeys(map(_times, (before[0], before[-1])))) if before else ""
     return f"{' and '.join(done)}, from {ends} pixels (height × width)" if done else ""
+
+
+def choose_size(sizes: Mapping[Size, int], most: int) -> Size:
+    """One size for images of these sizes and numbers: as many pixels as a square whose side is the largest of SIDES, up
+    to `most`, that few of the images are smaller than. It is a square unless the images share another shape."""
+    total = sum(sizes.values())
+    ratios = sorted((height / width, n) for (height, width), n in sizes.items())
+    passed, middle = 0, 1.0
+    for ratio, n in ratios:
+        if (passed := passed + n) >= total / 2:
+            middle = ratio
+            break
+    alike = sum(n for ratio, n in ratios if abs(ratio / middle - 1) <= ALIKE)
+    stretch = math.sqrt(middle) if alike >= SAME_SHAPE * total and 0.5 <= middle <= 2 else 1.0
+    for side in (side for side in SIDES if side <= most):
+        step = side // 8
+        height, width = (step * round(8 * factor) for factor in (stretch, 1 / stretch))
+        smaller = sum(n for (tall, wide), n in sizes.items() if tall < height or wide < width)
+        if smaller <= TOO_SMALL * total or side == SIDES[-1]:
+            break
+    return height, width
 
 
 def _used_part(size: Size, fit: Fit) -> Size:

@@ -27,6 +27,9 @@ def _is(value: object, kind: Any) -> bool:  # noqa: ANN401
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(_is(each, get_args(kind)[0]) for each in value)
     kinds = get_args(kind) or (kind,)
+    if isinstance(value, tuple):
+        pairs = [each for each in kinds if get_origin(each) is tuple]
+        return any(len(value) == len(get_args(pair)) and all(_is(each, int) for each in value) for pair in pairs)
     if isinstance(value, (bool, str, NoneType)):
         return type(value) in kinds
     if isinstance(value, int) and value.bit_length() > 1000:  # more than a float can hold
@@ -40,8 +43,9 @@ class Recipe:
 
     data: str = "mnist"
     """Training images: mnist, cifar10, celeba, a folder of images, or an .npy/.npz of bytes (N, H, W[, C])."""
-    image_size: int | None = None
-    """Resize images to this height and width, after cropping. None keeps their size, which must be the same for all."""
+    image_size: int | tuple[int, int] | None = None
+    """Resize images to this side, or to this height and width, after cropping to that shape. None keeps their size if
+    it is the same for all; otherwise, and for unet if they have more than 64 pixels a side, a size is chosen."""
     crop: int | None = None
     """First crop a centred square of this side from each image. None does not crop."""
     flip: bool = False
@@ -167,7 +171,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(Recipe).items():
-            if get_origin(kind) is tuple and isinstance(given := getattr(self, name), list):  # from JSON
+            if isinstance(given := getattr(self, name), list):  # from JSON
                 object.__setattr__(self, name, tuple(given))
             if not _is(value := getattr(self, name), kind):
                 choices = get_args(kind) if get_origin(kind) is Literal else ()

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -65,6 +66,11 @@ OBJECTIVES: dict[str, Objective] = {"denoising": denoising, "sliced": sliced}
 
 CPU_BATCH = 32
 """Images that go through the network at once on a CPU."""
+
+LARGEST = {"cpu": 32, "gpu": 64}
+"""The side of the images that are made of larger ones, unless the recipe says otherwise."""
+FEW = 2000
+"""A U-Net draws copies of fewer training images than about so many."""
 
 DrawBatch = Callable[[int], Batch]
 """step -> this process's part of its batch, on the device."""
@@ -160,7 +166,7 @@ def train(
         group.agreed(partial(check_folder, recipe, out, resume=resume))
         if recipe.start is not None and not resume:
             group.agreed(partial(find, recipe.start))  # before the data are read, which may take long
-        run, draw_batch = _prepare(recipe, out, group, network, say, track)
+        run, draw_batch = _prepare(recipe, out, group, network, say, track, resume=resume)
         recipe = run.recipe
         if resume:
             run.restore()
@@ -195,9 +201,18 @@ def train(
 
 
 def _prepare(
-    recipe: Recipe, out: Path, group: Group, network: nn.Module | None, say: Say, track: Track[object]
+    recipe: Recipe,
+    out: Path,
+    group: Group,
+    network: nn.Module | None,
+    say: Say,
+    track: Track[object],
+    *,
+    resume: bool,
 ) -> tuple[Run, DrawBatch]:
     """The data, the network and the trainer of a run."""
+    if not resume:
+        recipe = group.main_first(partial(with_image_size, recipe, group.device, say, track=track))
     images, held_out = group.main_first(partial(training_images, recipe, track=track))
     channels, height, width = images.shape
     recipe = with_sigma_data(sized(recipe, height, width), images.pixels)
@@ -212,6 +227,9 @@ def _prepare(
     if held_out is not None and len(held_out) < recipe.held_out:
         found = f"{len(held_out)} are used, all there are or a fifth"
         say(f"note: {recipe.held_out} held-out images were asked for; {found}")
+    unet = isinstance(network, UNet) or (network is None and recipe.network == "unet")
+    if unet and (few := _few_images(images)):
+        say(f"note: {few}")
     own = network is not None
     network = (build_network(recipe, channels=channels, labels=labels) if network is None else network).to(group.device)
     classes = images.classes if _takes_labels(network, images) else ()
@@ -237,10 +255,55 @@ def _as_in(run: Recipe, recipe: Recipe, *, plan: bool) -> Recipe:
     images, and a number of iterations that was planned."""
     if plan and recipe.cooldown:
         recipe = replace(recipe, steps=run.steps)
+    if recipe.image_size is None:
+        recipe = replace(recipe, image_size=run.image_size)
     if recipe.network != "unet" or run.network != "unet":
         return recipe
     names = ("width", "blocks", "sigma_data", *(() if recipe.stages else ("stages", "attention")))
     return replace(recipe, **{name: getattr(recipe, name) or getattr(run, name) for name in names})
+
+
+def with_image_size(recipe: Recipe, device: torch.device, say: Say, *, track: Track[object] = silent) -> Recipe:
+    """The recipe with a size for its images, if it has none and they need one: because they have several, or, for a
+    U-Net, because they are large."""
+    if recipe.image_size is not None:
+        return recipe
+    sizes = data.sizes(recipe.data, track=track)
+    if recipe.crop is not None and sizes:
+        sizes = Counter({(recipe.crop, recipe.crop): sizes.total()})
+    most = LARGEST["cpu" if device.type == "cpu" else "gpu"]
+    large = recipe.network == "unet" and any(max(size) > LARGEST["gpu"] for size in sizes)
+    if len(sizes) < 2 and not large:
+        return recipe
+    size = data.choose_size(sizes, most)
+    smallest, largest = min(sizes, key=math.prod), max(sizes, key=math.prod)
+    theirs = f"{len(sizes):,} sizes from {_times(smallest)} to {_times(largest)}" if len(sizes) > 1 else _times(largest)
+    machine = "a CPU" if device.type == "cpu" else "a GPU"
+    say(
+        f"note: images of {_times(size)} pixels (height × width) are made of these, which have {theirs}: chosen for "
+        f"them and for {machine}; --image-size N, or HEIGHT WIDTH, chooses another"
+    )
+    return replace(recipe, image_size=size)
+
+
+def _times(size: data.Size) -> str:
+    return f"{size[0]} × {size[1]}"
+
+
+def _few_images(images: data.Images) -> str:
+    """A warning where a large network would learn its training images by heart."""
+    if images.name.partition(":")[0] in data.SETS:
+        return ""
+    different = set[bytes]()
+    for pixels in images.pixels:
+        different.add(hashlib.sha256(pixels.tobytes()).digest())
+        if len(different) >= FEW:
+            return ""
+    n = len(different)
+    of = f"{plural(len(images), 'image')}" + (
+        f", of which {n:,} {'are' if n > 1 else 'is'} different," * (n < len(images))
+    )
+    return f"{of} are few for this network: what it draws may be copies of them (scorefield neighbors RUN shows it)"
 
 
 def _labels_digest(images: data.Images) -> str:

@@ -65,7 +65,7 @@ def fill(folder: Path, n: int) -> Array:
     return pixels
 
 
-def forbidden(path: Path) -> Image.Image:
+def forbidden(path: Path, **options: Any) -> Image.Image:  # noqa: ANN401
     raise AssertionError(f"{path} was decoded")
 
 

@@ -76,7 +76,7 @@ def test_the_same_files_elsewhere_are_not_decoded_again(
     pixels = fill(folder, 5)
     load(str(folder))
 
-    def forbidden(path: Path) -> None:
+    def forbidden(path: Path, **options: Any) -> None:  # noqa: ANN401
         raise AssertionError("decoded again")
 
     monkeypatch.setattr(folders, "decode", forbidden)
@@ -101,10 +101,10 @@ def test_two_folders_alike_in_names_sizes_and_times(tmp_path: Path) -> None:
 def test_an_interrupted_run_leaves_no_half_cache(folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels = fill(folder, 20)
 
-    def interrupted(path: Path) -> Image.Image:
+    def interrupted(path: Path, **options: Any) -> Image.Image:  # noqa: ANN401
         if path.name == "010.png":
             raise KeyboardInterrupt
-        return pictures.decode(path)
+        return pictures.decode(path, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(folders, "decode", interrupted)
@@ -203,10 +203,10 @@ def test_two_processes_at_once(folder: Path, root: Path, monkeypatch: pytest.Mon
     """Both find no entry and decode; the barrier makes each wait until the other has begun too."""
     pixels, both = fill(folder, 20), threading.Barrier(2, timeout=20)
 
-    def together(path: Path) -> Image.Image:
+    def together(path: Path, **options: Any) -> Image.Image:  # noqa: ANN401
         if path.name == "000.png":
             both.wait()
-        return pictures.decode(path)
+        return pictures.decode(path, **options)
 
     monkeypatch.setattr(folders, "decode", together)
     with ThreadPoolExecutor(2) as pool:

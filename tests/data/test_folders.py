@@ -32,9 +32,9 @@ def test_a_folder_is_searched_through_and_sorted(folder: Path, monkeypatch: pyte
     (folder / ".b" / "hidden.png").write_text("no image")
     (folder / "b" / "loop").symlink_to(folder)
 
-    def slow(path: Path) -> Image.Image:
+    def slow(path: Path, **options: Any) -> Image.Image:  # noqa: ANN401
         time.sleep(random.random() / 200)
-        return pictures.decode(path)
+        return pictures.decode(path, **options)
 
     monkeypatch.setattr(folders, "decode", slow)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
@@ -106,9 +106,9 @@ def test_few_images_are_in_memory_at_once(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(folders, "BLOCK", 2)
     decoded, most = [], 0
 
-    def counted(path: Path) -> Image.Image:
+    def counted(path: Path, **options: Any) -> Image.Image:  # noqa: ANN401
         decoded.append(path)
-        return pictures.decode(path)
+        return pictures.decode(path, **options)
 
     def track(items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
         nonlocal most

@@ -272,7 +272,7 @@ def test_images_that_a_user_names(folder: Path) -> None:
         (
             folder / "text.png",
             ValueError,
-            r"text.png is no image .*: UnidentifiedImageError.*save it again as PNG, .*TIFF",
+            r"text.png is no image .*: it holds no PNG.*save it again as PNG, .*TIFF",
         ),
     ):
         with pytest.raises(kind, match=message):

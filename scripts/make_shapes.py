@@ -46,7 +46,13 @@ def symmetry(kind: str) -> float:
 
 
 def coverage(
-    kind: str, x: float, y: float, radius: float, turn: float, shape: tuple[int, int] = (HEIGHT, WIDTH), fine: int = FINE
+    kind: str,
+    x: float,
+    y: float,
+    radius: float,
+    turn: float,
+    shape: tuple[int, int] = (HEIGHT, WIDTH),
+    fine: int = FINE,
 ) -> Array:
     """The share of each pixel that a shape covers, (H, W); x, y is its centre."""
     height, width = shape

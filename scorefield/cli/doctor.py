@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -95,8 +95,12 @@ def _examine_images(
     from scorefield.models.recipes import RECIPES
     from scorefield.noise import geometric
     from scorefield.paper.doctor_chart import draw_images_under_noise
+    from scorefield.training.run import with_image_size
 
-    images = group.main_first(partial(data.load, source, image_size=image_size, crop=crop, track=tracker(group)))
+    wanted = replace(RECIPES["unet"], data=source, image_size=image_size, crop=crop)
+    wanted = group.main_first(partial(with_image_size, wanted, group.device, say, track=tracker(group)))
+    load = partial(data.load, source, image_size=wanted.image_size, crop=crop, track=tracker(group))
+    images = group.main_first(load)
     channels, height, width = images.shape
     kinds = f", in {len(images.classes)} classes" if images.classes else ""
     print(f"{len(images):,} images of {channels} × {height} × {width} from {source}{kinds}")
@@ -132,7 +136,7 @@ def _examine_images(
     chosen = advice.advised_recipe(usual, measured, len(images), group.device.type)
     say("measuring the speed of training for some seconds")
     speed = measure_speed(chosen, images.shape, labels, group)
-    training = advice.training_advice(chosen, usual, len(images), speed)
+    training = [*advice.update_advice(chosen, usual), advice.time_advice(len(images), speed)]
     _table(f"Its training on {speed.machine}, which needs about {speed.memory_gib:.2g} GiB", "usual", training)
     _command(f"scorefield train unet {given}")
     sigmas = geometric(schedule.sigma_max, schedule.sigma_min, schedule.levels).tolist()
@@ -151,9 +155,10 @@ def _examine_images(
 
 def _names(source: str, images: Images) -> Callable[[int], str]:
     """The names of the images by their numbers: those of the files, where all files were read."""
-    from scorefield.data.folders import image_names
+    from scorefield.data.folders import find_images
 
-    names = image_names(Path(source).expanduser()) if Path(source).expanduser().is_dir() else []
+    folder = Path(source).expanduser()
+    names = find_images(folder).names if folder.is_dir() else []
     return names.__getitem__ if len(names) == len(images) else str
 
 

@@ -77,6 +77,7 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
     from scorefield.progress import track
     from scorefield.training import saved_recipe
     from scorefield.training import train as train_model
+    from scorefield.training.folder import check_folder
     from scorefield.training.logs import tensorboard_log, wandb_log
 
     out = options.out or Path("runs") / options.name
@@ -89,8 +90,14 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
     for package, wanted in (("tensorboard", options.tensorboard), ("wandb", options.wandb)):
         if wanted and find_spec(package) is None:
             raise ImportError(f"--{package} needs a package (pip install {package})")
-    signals: list[int] = []
+    signals, minutes = list[int](), options.minutes
+    given = {word.split("=")[0].removeprefix("--").replace("-", "_") for word in arguments if word.startswith("--")}
     with joined(options.device) as group:
+        if options.name == "unet" and not options.resume:
+            from scorefield.doctor.plan import plan_training
+
+            group.agreed(partial(check_folder, recipe, out, resume=False))
+            recipe, minutes, _ = plan_training(recipe, group, given=given, minutes=minutes, say=say, track=track)
         extra: list[Any] = [partial(tensorboard_log, out / "tensorboard")] if options.tensorboard else []
         extra += [partial(wandb_log, out, asdict(recipe))] if options.wandb else []
         saved = train_model(
@@ -98,8 +105,8 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
             out,
             group,
             resume=options.resume,
-            minutes=options.minutes,
-            plan=not any(word.split("=")[0] == "--steps" for word in arguments),
+            minutes=minutes,
+            plan="steps" not in given,
             extra_logs=extra,
             interrupted=signals.append,
             say=say,

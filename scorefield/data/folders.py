@@ -91,11 +91,6 @@ def folder_sizes(folder: Path, *, track: Track[Any]) -> Counter[Size]:
         return Counter(size for size in track(sizes, f"measuring {folder}", len(names)) if size is not None)
 
 
-def image_names(folder: Path) -> list[str]:
-    """The paths of all image files in a folder, in the order of `folder_images`, which leaves unreadable ones out."""
-    return _names(folder)[0]
-
-
 def _kinds(endings: Counter[str]) -> str:
     """Endings of files with their numbers, the most frequent first: "2 .txt, 1 .csv"."""
     kinds = endings.most_common(KINDS_NAMED)

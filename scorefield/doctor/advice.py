@@ -58,8 +58,7 @@ class Speed:
 
 def smallest_sigma(geometry: Geometry) -> float:
     """σ_L: hardly seen, and small enough that different images do not blur into each other."""
-    apart = next((d for q in ("0.01", "0.05", "0.25", "0.5") if (d := geometry.nearest[q]) > 0), math.inf)
-    return _rounded(min(SMALLEST, apart / APART), 2)
+    return _rounded(min(SMALLEST, (geometry.nearest["0.5"] or math.inf) / APART), 2)
 
 
 def largest_sigma(geometry: Geometry) -> float:
@@ -182,41 +181,42 @@ def advised_recipe(recipe: Recipe, geometry: Geometry, n: int, device: str) -> R
     return replace(recipe, batch_size=batch, learning_rate=rate, **values)
 
 
-def training_advice(recipe: Recipe, usual: Recipe, n: int, speed: Speed) -> list[Advice]:
-    """Recommendations for the training itself."""
-    see = images_to_see(n, speed.device)
-    needed = see / speed.images_per_second / 60
-    minutes = max(1, min(LONGEST, math.ceil(needed)))
-    seen = min(see, round(minutes * 60 * speed.images_per_second))
-    cut = f", and all {see:,} would take {needed / 60:.0f} hours" if needed > LONGEST else ""
+def update_advice(recipe: Recipe, usual: Recipe) -> list[Advice]:
+    """Recommendations for the updates of a training."""
+    smaller = recipe.batch_size < usual.batch_size
     return [
         Advice(
             "batch_size",
             recipe.batch_size,
-            "a CPU makes more of many small updates"
-            if recipe.batch_size < usual.batch_size
-            else "what keeps a GPU busy",
+            "on a CPU, or with few images, many small updates teach more" if smaller else "what keeps a GPU busy",
             usual.batch_size,
-            "a quarter of the updates in the same time" if recipe.batch_size < usual.batch_size else "",
+            "a quarter of the updates in the same time" if 4 * recipe.batch_size == usual.batch_size else "",
         ),
         Advice(
             "learning_rate",
             recipe.learning_rate,
             f"{usual.learning_rate:g} for batches of {usual.batch_size}, times the root of the ratio",
             usual.learning_rate,
-            "the noise of small batches would keep the loss from falling"
-            if recipe.batch_size < usual.batch_size
-            else "",
-        ),
-        Advice(
-            "minutes",
-            minutes,
-            f"{seen:,} images at {speed.images_per_second:.3g} a second on this machine "
-            f"({seen / n:.0f} passes through {n:,} images{cut})",
-            None,
-            "",
+            "the noise of small batches would keep the loss from falling" if smaller else "",
         ),
     ]
+
+
+def time_advice(n: int, speed: Speed) -> Advice:
+    """How long to train."""
+    see = images_to_see(n, speed.device)
+    needed = see / speed.images_per_second / 60
+    minutes = max(1, min(LONGEST, math.ceil(needed)))
+    seen = min(see, round(minutes * 60 * speed.images_per_second))
+    cut = f"; all {see:,} that are advised would take {needed / 60:.0f} hours" if needed > LONGEST else ""
+    return Advice(
+        "minutes",
+        minutes,
+        f"{seen:,} images at {speed.images_per_second:.3g} a second on this machine: {seen / n:.2g} passes through "
+        f"{n:,} images{cut}",
+        None,
+        "",
+    )
 
 
 def _rounded(value: float, digits: int = 3) -> float:

@@ -80,7 +80,7 @@ def draw_checkup(title: str, errors: Errors, samples: Pixels | None, path: Path)
     left, *right = figure.subplots(
         1, 1 if samples is None else 2, squeeze=False, width_ratios=None if samples is None else [1.6, 1]
     )[0]
-    left.plot(errors.sigmas, errors.trivial, color="0.5", ls="--", label="always the mean image, or no noise")
+    left.plot(errors.sigmas, errors.trivial, color="0.5", ls="--", label="trivial: the mean image, or a score of 0")
     left.plot(errors.sigmas, errors.training, color="tab:blue", marker="o", ms=3.5, label="training images")
     if errors.held_out is not None:
         left.plot(errors.sigmas, errors.held_out, color="tab:orange", marker="o", ms=3.5, label="held-out images")

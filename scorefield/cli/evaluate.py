@@ -251,7 +251,12 @@ def digits(
         if not group.main:
             return
         samples, classifier = rows[: len(rows)], load_classifier()
-        numbers = {"what": what, **to_json(judge(samples, classifier)), "real": to_json(classifier.test)}
+        asked = None
+        if model is not None and model.labels == tuple("0123456789"):
+            label = sampling.label_for(model)
+            asked = model.drawn_classes(range(len(samples)), seed=sampling.seed, label=label)
+        verdict = judge(samples, classifier, asked=asked)
+        numbers = {"what": what, **to_json(verdict), "real": to_json(classifier.test)}
         numbers["classifier"] = classifier.digest[:12]
         if model is not None:
             numbers |= describe_samples(model, sampling)
@@ -272,6 +277,8 @@ def _print_digits(numbers: dict[str, Any]) -> None:
     if numbers["accepted"]:
         usual = f"(real digits: {real['distance_to_uniform']:.4f}; by chance: {numbers['distance_by_chance']:.4f})"
         print(f"  distance to equal shares     {numbers['distance_to_uniform']:.4f}   {usual}")
+    if numbers.get("as_asked") is not None:
+        print(f"  of these the digit asked for {numbers['as_asked']:.2%}")
     print("  number of each digit, 0 to 9 " + " ".join(map(str, numbers["histogram"])))
     say(
         f"note: a sample is accepted if the classifier's confidence in a digit is above {numbers['confidence']}; real "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +68,9 @@ def check_shape(shape: tuple[int, ...]) -> None:
         )
 
 
-def judge(pixels: Pixels, classifier: Classify | None = None) -> DigitsVerdict:
-    """The verdict on images, bytes (N, 28, 28, 1); by default that of the classifier in this package.
+def judge(pixels: Pixels, classifier: Classify | None = None, *, asked: Sequence[int] | None = None) -> DigitsVerdict:
+    """The verdict on images, bytes (N, 28, 28, 1); by default that of the classifier in this package. `asked` are the
+    digits that were asked for, −1 for any.
 
     accepted: the share p that is called a digit, with its standard error. histogram: how many of each digit are among
     those, h. distance_to_uniform: ½ Σ |h/Σh − 1/10|. distance_by_chance: its mean over Σh draws from ten equally likely
@@ -83,6 +84,9 @@ def judge(pixels: Pixels, classifier: Classify | None = None) -> DigitsVerdict:
     n, p = len(pixels), accepted.double().mean().item()
     histogram = torch.bincount(digits[accepted], minlength=10)
     total = int(histogram.sum())
+    as_asked = None
+    if asked is not None and (counted := accepted & (wanted := torch.tensor(asked)).ge(0)).any():
+        as_asked = (digits == wanted)[counted].double().mean().item()
     return DigitsVerdict(
         n=n,
         accepted=p,
@@ -91,6 +95,7 @@ def judge(pixels: Pixels, classifier: Classify | None = None) -> DigitsVerdict:
         distance_to_uniform=(histogram.double() / total - 0.1).abs().sum().item() / 2 if total else math.nan,
         distance_by_chance=5 * math.sqrt(2 / math.pi * 0.09 / total) if total else math.nan,
         confidence=CONFIDENCE,
+        as_asked=as_asked,
     )
 
 

@@ -153,6 +153,8 @@ class DigitsVerdict:
     """Its mean over as many draws from ten equally likely digits."""
     confidence: float
     """A sample is accepted where the classifier is surer than this of one digit."""
+    as_asked: float | None = None
+    """The share of the accepted samples that are the digit that was asked for; None for a model without classes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -381,6 +381,13 @@ class Model:
             raise ValueError(f"no class is called {label!r}, and the network cannot do without one ({NEEDS})")
         return chosen
 
+    def drawn_classes(self, numbers: Sequence[int], *, seed: int = 0, label: Label = None) -> list[int] | None:
+        """The class with which each of these samples is drawn, −1 for none; None for a model without classes."""
+        if not self.labels:
+            return None
+        given = self.class_numbers(label, len(numbers))
+        return SampleNoise(sample_seeds(seed, numbers)).choice(len(self.labels)).tolist() if given is None else given
+
     def check_guidance(self, guidance: float, label: Label = None) -> None:
         """Raise an error if samples cannot be guided like this."""
         check_guidance(guidance, self.labels, label)

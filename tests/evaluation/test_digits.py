@@ -113,6 +113,10 @@ def test_the_verdict_by_hand() -> None:
     verdict = judge(even, stand_in)
     assert verdict.histogram == (60,) * 10
     assert verdict.distance_to_uniform == pytest.approx(0, abs=1e-7)
+    assert verdict.as_asked is None
+    asked = judge(pixels, stand_in, asked=[3, 5, 3, 7, 0, 9])
+    assert asked.as_asked == pytest.approx(2 / 3)  # of the three accepted, the second should be a 5
+    assert judge(pixels, stand_in, asked=[3, -1, 3, 8, 0, 9]).as_asked == 0.5  # −1 is any digit
     nothing = judge(image(2, 10), stand_in)
     assert math.isnan(nothing.distance_to_uniform)
     assert nothing.accepted == 0

@@ -56,6 +56,18 @@ def test_no_class_is_the_network_without_a_label(model: Model) -> None:
     assert (model.sample(3, label="dog") - without).abs().max() > 1e-3
 
 
+def test_drawn_classes_are_those_of_the_samples(model: Model) -> None:
+    """Drawing the same samples with the classes given changes nothing."""
+    numbers = range(3, 9)
+    classes = model.drawn_classes(numbers, seed=5)
+    assert classes is not None
+    assert len(set(classes)) > 1
+    drawn = last(model.states(numbers, seed=5))
+    assert torch.equal(last(model.states(numbers, seed=5, label=classes)), drawn)
+    assert not torch.equal(last(model.states(numbers, seed=5, label=[(k + 1) % 3 for k in classes])), drawn)
+    assert model.drawn_classes(numbers, label="dog") == [1] * 6
+
+
 def test_a_class_that_is_called_none_is_a_class() -> None:
     model = guidable(("all", "none", "some"))
     assert torch.equal(model.sample(2, label="none"), model.sample(2, label=1))

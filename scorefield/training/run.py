@@ -25,7 +25,17 @@ from torch import nn
 from scorefield import acceleration, data
 from scorefield.acceleration.threads import multiplications, pytorch_threads, training_threads
 from scorefield.distributed import Group, device_name, pick_device
-from scorefield.models.build import NETWORKS, build_network, build_sampler, build_schedule, sized, with_sigma_data
+from scorefield.models.build import (
+    LARGE_BATCH,
+    NETWORKS,
+    SMALL_BATCH,
+    build_network,
+    build_sampler,
+    build_schedule,
+    sized,
+    sized_for_cpu,
+    with_sigma_data,
+)
 from scorefield.models.model import Weights, check_is_network, load
 from scorefield.models.pretrained import find
 from scorefield.models.recipes import RECIPES, SAMPLING, Recipe
@@ -234,6 +244,13 @@ def _prepare(
         )
     images, held_out = group.main_first(partial(training_images, recipe, track=track))
     channels, height, width = images.shape
+    if group.device.type == "cpu" and network is None and not resume:
+        given, recipe = recipe, sized_for_cpu(recipe, height, width)
+        if recipe is not given:
+            say(
+                f"note: a small network is trained on a CPU: width {recipe.width}, stages {_listed(recipe.stages)}, "
+                f"blocks {_listed(recipe.blocks)}, batches of {recipe.batch_size} (--width chooses another)"
+            )
     recipe = with_sigma_data(sized(recipe, height, width), images.pixels)
     apart = "" if held_out is None else f", and {len(held_out)} held out"
     labels = len(images.classes) if recipe.labels else 0
@@ -278,8 +295,15 @@ def _as_in(run: Recipe, recipe: Recipe, *, plan: bool) -> Recipe:
         recipe = replace(recipe, image_size=run.image_size)
     if recipe.network != "unet" or run.network != "unet":
         return recipe
+    if not recipe.width and run.batch_size == SMALL_BATCH and recipe.batch_size == LARGE_BATCH:
+        names = ("batch_size", "warmup", "decay", "dropout")  # of `sized_for_cpu`
+        recipe = replace(recipe, **{name: getattr(run, name) for name in names})
     names = ("width", "blocks", "sigma_data", *(() if recipe.stages else ("stages", "attention")))
     return replace(recipe, **{name: getattr(recipe, name) or getattr(run, name) for name in names})
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " ".join(map(str, numbers))
 
 
 def _check_unet(recipe: Recipe) -> None:

@@ -256,6 +256,9 @@ class Run:
             useless = f"; another {' or '.join(given)} has no effect" if given else ""
             self.say(f"{self.out} is done, with all its {self.step} iterations{useless} (--steps N goes on)")
             self.recipe = before
+        for name in SAMPLING:
+            if (old := getattr(before, name)) != (new := getattr(self.recipe, name)):
+                self.say(f"changed: {name} from {old} to {new}, for samples of the models from now on")
         self._record(changes_between(recipe_from_json(metadata["recipe"]), self.recipe, step=self.step))
         if "start_digest" in metadata:
             self.metadata["start_digest"] = metadata["start_digest"]
@@ -365,7 +368,9 @@ class Run:
         if not self.recipe.previews:
             return
         model = self.model()
-        sampler = self._quick_sampler() if quick else self._preview_sampler(model.sampler)
+        if quick:
+            model = replace(model, sampler=self._quick_sampler())  # which gives it the noise schedule
+        sampler = model.sampler if quick else self._preview_sampler(model.sampler)
         n, columns, label = self.recipe.previews, None, None
         if 1 < (kinds := len(self.labels)) <= n:
             columns = max(2, n // kinds)

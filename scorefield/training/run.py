@@ -38,7 +38,7 @@ from scorefield.models.build import (
 )
 from scorefield.models.model import Weights, check_is_network, load
 from scorefield.models.pretrained import find
-from scorefield.models.recipes import RECIPES, SAMPLING, Recipe
+from scorefield.models.recipes import RECIPES, Recipe
 from scorefield.networks import UNet
 from scorefield.objectives import Objective, denoising, sliced
 from scorefield.progress import Bar, Track, plural, silent
@@ -180,11 +180,7 @@ def train(
     with ExitStack() as held:
         group.agreed(lambda: held.enter_context(locked(out)))
         if resume and (out / "recipe.json").exists():
-            saved = saved_recipe(out)
-            recipe = _as_in(saved, recipe, plan=plan)
-            for name in SAMPLING:
-                if (old := getattr(saved, name)) != (new := getattr(recipe, name)):
-                    say(f"changed: {name} from {old} to {new}, for samples of the models from now on")
+            recipe = _as_in(saved_recipe(out), recipe, plan=plan)
         group.agreed(partial(check_folder, recipe, out, resume=resume))
         if recipe.start is not None and not resume:
             group.agreed(partial(find, recipe.start))  # before the data are read, which may take long
@@ -192,6 +188,7 @@ def train(
         recipe = run.recipe
         if resume:
             run.restore()
+            recipe = run.recipe
             if len(set(group.all(run.step))) > 1:
                 raise OSError(f"the processes see different checkpoints in {out} (all machines must share that folder)")
             if run.step > recipe.steps:
@@ -688,7 +685,7 @@ class Previews:
     calls: float
     """Network calls for all samples of a preview, each on one image, divided by the images of an update."""
     share: float = 0.03
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
     spent: float = 0.0
     last: float = 0.0
 

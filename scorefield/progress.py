@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -36,25 +37,26 @@ class Bar:
 
     def __init__(self, what: str, total: int, *, done: int = 0) -> None:
         self.what, self.total, self.first, self.done = what, total, done, done
-        self.note = ""
+        self.note, self.ends = "", math.inf
+        """`ends`: the time, by `time.monotonic`, at which the work stops in any case."""
         self.start = self.said = time.monotonic()
         self._rich: Progress | None = _rich() if sys.stderr.isatty() else None
 
     def __enter__(self) -> Bar:
         if self._rich:
             self._rich.start()
-            self._rich.add_task(self.what, total=self.total, completed=self.done, note="")
+            self._rich.add_task(self.what, total=self.total, completed=self.done, note="", left="")
         return self
 
     def advance(self, done: int, note: str = "") -> None:
         """`done` parts are done now. `note` is shown beside them, a loss for instance."""
         self.done, self.note = done, note or self.note
         if self._rich:
-            self._rich.update(self._rich.task_ids[0], completed=done, total=self.total, note=self.note)
+            left = f"{duration(self._left())} left" if done > self.first else ""
+            self._rich.update(self._rich.task_ids[0], completed=done, total=self.total, note=self.note, left=left)
         elif time.monotonic() - self.said >= SECONDS_BETWEEN_LINES:
             self.said = time.monotonic()
-            left = (self.said - self.start) / (done - self.first) * (self.total - done)
-            self._line(f"{duration(left)} left")
+            self._line(f"{duration(self._left())} left")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -63,6 +65,12 @@ class Bar:
             self._rich.stop()
         elif kind is None:
             self._line(f"took {duration(time.monotonic() - self.start)}")
+
+    def _left(self) -> float:
+        """How many seconds the rest will take."""
+        now = time.monotonic()
+        rest = (now - self.start) / (self.done - self.first) * (self.total - self.done)
+        return max(0.0, min(rest, self.ends - now))
 
     def _line(self, time_words: str) -> None:
         note = f", {self.note}" if self.note else ""
@@ -79,8 +87,7 @@ def _rich() -> Progress:
         progress.MofNCompleteColumn(),
         progress.TextColumn("{task.fields[note]}"),
         progress.TimeElapsedColumn(),
-        progress.TextColumn("[dim]left"),
-        progress.TimeRemainingColumn(),
+        progress.TextColumn("[dim]{task.fields[left]}"),
         console=Console(stderr=True),
     )
 

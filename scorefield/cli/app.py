@@ -60,7 +60,11 @@ def _plain(hint: Any) -> Any:  # noqa: ANN401
 def _metavar(kind: Any) -> str | None:  # noqa: ANN401
     """What stands for the value of an optional option, or None if tyro's own word will do."""
     kinds = [each for each in get_args(kind) if each is not NoneType]
-    if get_origin(kind) not in (Union, UnionType) or len(kinds) != 1:
+    if get_origin(kind) not in (Union, UnionType):
+        return None
+    if any(get_origin(each) is tuple for each in kinds):  # INT|INT INT
+        return "|".join(" ".join(word.__name__.upper() for word in get_args(each) or (each,)) for each in kinds)
+    if len(kinds) != 1:
         return None
     (kind,) = kinds
     return f"{{{','.join(map(str, get_args(kind)))}}}" if get_origin(kind) is Literal else kind.__name__.upper()

@@ -136,7 +136,7 @@ def _examine_images(
     chosen = advice.advised_recipe(usual, measured, len(images), group.device.type)
     say("measuring the speed of training for some seconds")
     speed = measure_speed(chosen, images.shape, labels, group)
-    training = [*advice.update_advice(chosen, usual), advice.time_advice(len(images), speed)]
+    training = [*advice.network_advice(chosen, usual, images.shape), advice.time_advice(len(images), speed)]
     _table(f"Its training on {speed.machine}, which needs about {speed.memory_gib:.2g} GiB", "usual", training)
     _command(f"scorefield train unet {given}")
     sigmas = geometric(schedule.sigma_max, schedule.sigma_min, schedule.levels).tolist()

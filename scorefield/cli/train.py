@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 import tyro
 
 from scorefield.cli.app import Device, Flag, arguments, command, plain_help, say
-from scorefield.models.recipes import RECIPES, Recipe
+from scorefield.models.recipes import FIXED, RECIPES, Recipe
+
+UNLIKE = 3
+"""By how many settings a run must be nearer to another recipe than to the one that is named."""
 
 
 @plain_help
@@ -80,10 +83,11 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
     from scorefield.training.folder import check_folder
     from scorefield.training.logs import tensorboard_log, wandb_log
 
-    out = options.out or Path("runs") / options.name
+    out, told = options.out or Path("runs") / options.name, list[str]()
     if options.resume:  # the options that were given now change the recipe of the run, not the named one
         defaults = Train(_settings(saved_recipe(out)), options.name)
         options = tyro.cli(Train, prog=f"scorefield train {options.name}", default=defaults, args=arguments[2:])
+        told = _about(options.name, out)
         if not data.exists(place := options.settings.data):
             raise FileNotFoundError(f"the run's images, {place}, are missing (name their new place: --data PLACE)")
     recipe = Recipe(**asdict(options.settings))
@@ -93,6 +97,8 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
     signals, minutes = list[int](), options.minutes
     given = {word.split("=")[0].removeprefix("--").replace("-", "_") for word in arguments if word.startswith("--")}
     with joined(options.device) as group:
+        for line in told if group.main else ():
+            say(line)
         if options.name == "unet" and not options.resume:
             from scorefield.doctor.plan import plan_training
 
@@ -119,6 +125,19 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
         group.wait()  # torchrun ends all processes when one fails: let the main one print first
     if signals:  # 130 for Ctrl-C, 143 for SIGTERM, as in shells
         sys.exit(128 + signals[0])
+
+
+def _about(name: str, out: Path) -> list[str]:
+    """What a run that is resumed is, and a note if it does not look like one of the recipe that was named."""
+    from scorefield.training import saved_recipe
+
+    run = saved_recipe(out)
+    told = [f"{out} is a run of {run.network} of width {run.width}, of {run.steps:,} iterations on {run.data}"]
+    alike = {each: sum(getattr(run, key) == getattr(recipe, key) for key in FIXED) for each, recipe in RECIPES.items()}
+    best = max(alike, key=lambda each: alike[each])
+    if name in alike and alike[best] - alike[name] >= UNLIKE:
+        told.append(f"note: it looks like a run of the recipe {best}, not {name}, and goes on with its own settings")
+    return told
 
 
 def _next_command(name: str, out: Path, saved: Path, recipe: Recipe, processes: int) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from threading import Condition
 from typing import Any, NamedTuple, TypeVar
@@ -105,20 +104,13 @@ def file_images(folder: Path, names: Sequence[str], source: str, fit: Fit, *, tr
     states, room = [_state(folder / name) for name in names], _Room(AT_ONCE)
 
     def read(k: int) -> Row:
-        traits = set[str]()
+        path = folder / names[k]
         with ExitStack() as held:
-            try:
-                enter = partial(_enter, held, room)
-                image = decode(folder / names[k], check_size=enter, tell=traits.add)
-            except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
-                row: Row = reason(error)
-            else:
-                pixels = crop_and_resize(image, str(folder / names[k]), fit)
-                row = Prepared(pixels, (image.height, image.width), frozenset(traits))
-        if _state(folder / names[k]) != states[k]:
+            row = _read_image(path, fit, lambda size: held.enter_context(room.taken(math.prod(size))))
+        if _state(path) != states[k]:
             raise ValueError(
-                f"{folder / names[k]} was changed or removed while the images were read (try again when nothing writes "
-                f"into {folder} any more)"
+                f"{path} was changed or removed while the images were read (try again when nothing writes into "
+                f"{folder} any more)"
             )
         return row
 
@@ -126,6 +118,15 @@ def file_images(folder: Path, names: Sequence[str], source: str, fit: Fit, *, tr
     rows = _in_order(read, len(names))
     with without_warnings():
         return prepared(key, source, names, rows, fit, *_labels(names), track=track, what=f"decoding {folder}")
+
+
+def _read_image(path: Path, fit: Fit, check_size: Callable[[tuple[int, int]], None]) -> Row:
+    traits = set[str]()
+    try:
+        image = decode(path, check_size=check_size, tell=traits.add)
+    except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
+        return reason(error)
+    return Prepared(crop_and_resize(image, str(path), fit), (image.height, image.width), frozenset(traits))
 
 
 def _in_order(read: Callable[[int], T], n: int) -> Iterator[T]:
@@ -217,8 +218,8 @@ def _content_key(
     def digest(k: int) -> str:
         try:
             return _digest(folder / names[k])
-        except (OSError, ValueError):
-            return ""  # found broken later
+        except (OSError, ValueError) as error:
+            return reason(error)  # found broken later
 
     key = hashlib.sha256(repr((VERSION, tuple(fit))).encode())
     digests = track(_in_order(digest, len(names)), f"reading {folder}", len(names))
@@ -255,10 +256,6 @@ def _state_key(folder: Path, names: Sequence[str], states: Sequence[tuple[int, i
     for name, (size, time) in zip(names, states, strict=True):
         key.update(repr((os.fsencode(name), size, time)).encode())
     return key.hexdigest()
-
-
-def _enter(held: ExitStack, room: _Room, size: tuple[int, int]) -> None:
-    held.enter_context(room.taken(math.prod(size)))
 
 
 class _Room:

@@ -236,7 +236,10 @@ def open_image(path: Path) -> Image.Image:
 
 def reason(error: Exception) -> str:
     """Why an image cannot be read: our own words, or what Pillow calls it."""
-    return f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
+    if type(error) is ValueError:
+        return f"{error}"
+    words = error.strerror if isinstance(error, OSError) else None  # without the file's path, which may change
+    return f"{type(error).__name__}: {words or error}"
 
 
 def flat(image: Image.Image, *, tell: Callable[[str], object] = unheard) -> Image.Image:

@@ -8,6 +8,7 @@ from typing import Any
 
 from scorefield.doctor.geometry import Geometry
 from scorefield.doctor.schedules import Schedule, advised_schedule, overlap, relaxations
+from scorefield.models.build import sized, sized_for_cpu
 from scorefield.models.recipes import Recipe
 
 PAPER = Schedule(sigma_max=1.0, sigma_min=0.01, levels=10, steps=100, step_size=2e-5)
@@ -22,8 +23,6 @@ SIGHT = 4.0
 """A chain sees another mode if it is nearer than so many times σ. Below, it stays where it is."""
 USUAL_SIDE = 32
 """The side of the images, in pixels, for which the usual distribution of σ in training was found."""
-BATCH = {"cpu": 64, "cuda": 256}
-USUAL_BATCH, USUAL_RATE = 256, 7e-3
 PASSES, FEWEST, MOST = 25, 200_000, {"cpu": 1_000_000, "cuda": 5_000_000}
 """How many images a training sees: so many passes, but not fewer or more than this."""
 LONGEST = 12 * 60
@@ -175,29 +174,36 @@ def images_to_see(n: int, device: str) -> int:
 
 def advised_recipe(recipe: Recipe, geometry: Geometry, n: int, device: str) -> Recipe:
     """The recipe for all noise levels, with the settings that follow from the images and the device."""
+    _, height, width = geometry.shape
     values: dict[str, Any] = {each.setting: each.value for each in continuous_advice(geometry, recipe)}
-    batch = min(BATCH.get(device, BATCH["cuda"]), max(8, 2 ** int(math.log2(max(1, n)))))
-    rate = _rounded(USUAL_RATE * math.sqrt(batch / USUAL_BATCH), 2)
-    return replace(recipe, batch_size=batch, learning_rate=rate, **values)
+    if device == "cpu":
+        recipe = sized_for_cpu(recipe, height, width)
+    recipe = sized(recipe, height, width)
+    most = max(8, 2 ** int(math.log2(max(1, n))))
+    return replace(recipe, batch_size=min(recipe.batch_size, most), **values)
 
 
-def update_advice(recipe: Recipe, usual: Recipe) -> list[Advice]:
-    """Recommendations for the updates of a training."""
-    smaller = recipe.batch_size < usual.batch_size
+def network_advice(recipe: Recipe, usual: Recipe, shape: tuple[int, ...]) -> list[Advice]:
+    """Recommendations for the size of the network and of its batches."""
+    _, height, width = shape
+    large = sized(usual, height, width)
+    smaller, fewer = recipe.width < large.width, recipe.batch_size < usual.batch_size
     return [
+        Advice(
+            "width",
+            recipe.width,
+            "a CPU trains a small network in an hour or so"
+            if smaller
+            else f"for images of {height} × {width} on a GPU",
+            large.width,
+            "a CPU would need days" if smaller else "",
+        ),
         Advice(
             "batch_size",
             recipe.batch_size,
-            "on a CPU, or with few images, many small updates teach more" if smaller else "what keeps a GPU busy",
+            "many small updates teach a small network, or few images, more" if fewer else "what keeps a GPU busy",
             usual.batch_size,
-            "a quarter of the updates in the same time" if 4 * recipe.batch_size == usual.batch_size else "",
-        ),
-        Advice(
-            "learning_rate",
-            recipe.learning_rate,
-            f"{usual.learning_rate:g} for batches of {usual.batch_size}, times the root of the ratio",
-            usual.learning_rate,
-            "the noise of small batches would keep the loss from falling" if smaller else "",
+            "too few updates in the same time" if fewer else "",
         ),
     ]
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from scorefield.distributed import Group
-from scorefield.doctor.advice import Advice, advised_recipe, continuous_advice, time_advice, update_advice
+from scorefield.doctor.advice import Advice, advised_recipe, continuous_advice, network_advice, time_advice
 from scorefield.doctor.geometry import measure, some_points
 from scorefield.doctor.speed import measure_speed
 from scorefield.models.recipes import Recipe
@@ -48,7 +48,7 @@ def plan_training(
     chosen = replace(advised, **{name: getattr(recipe, name) for name in given if hasattr(recipe, name)})
     advice = [each for each in continuous_advice(geometry, recipe) if each.setting not in given]
     labels = len(images.classes) if recipe.labels else 0
-    advice += [each for each in update_advice(chosen, recipe) if each.setting not in given]
+    advice += [each for each in network_advice(chosen, recipe, images.shape) if each.setting not in given]
     if "steps" not in given and minutes == math.inf:
         speed = None
         if group.main:

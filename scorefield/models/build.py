@@ -16,6 +16,9 @@ from scorefield.networks import RefineNet, UNet
 from scorefield.noise import geometric
 from scorefield.samplers import AnnealedLangevin, Sampler, from_dict
 
+LARGE_BATCH, SMALL_BATCH = 256, 32
+"""The batch of recipes for all noise levels, and what becomes of it on a CPU."""
+
 
 def build_schedule(recipe: Recipe) -> Tensor:
     """The noise levels that the recipe trains on, (L,)."""
@@ -50,6 +53,33 @@ def sized(recipe: Recipe, height: int, width: int) -> Recipe:
     filters = recipe.width or (128 if side <= 40 else 96 if side <= 80 else 64)
     return replace(
         recipe, width=filters, stages=stages, blocks=recipe.blocks or (3,) * len(stages), attention=attention
+    )
+
+
+def sized_for_cpu(recipe: Recipe, height: int, width: int) -> Recipe:
+    """The recipe with what it leaves open chosen for a CPU, if it leaves the width of a U-Net open: a narrow network
+    with few blocks where images have many pixels, and more filters and attention where they have few.
+
+    It goes down to about 6 pixels, so that it sees the whole image. A batch of 256, which is meant for GPUs, becomes
+    one of 32, so that there are enough updates, with warm-up and decay to match; and there is no dropout, which does
+    more harm than good to a small network.
+    """
+    if recipe.network != "unet" or recipe.width or recipe.stages or recipe.blocks or recipe.attention:
+        return recipe
+    halvings = max(1, min(round(math.log2(max(2, min(height, width)) / 6)), 5))
+    stages = (1, 2, *[4] * (halvings - 1))
+    side = math.sqrt(height * width)
+    recipe = replace(
+        recipe,
+        width=32 if side <= 64 else 16,
+        stages=stages,
+        blocks=tuple(1 if stage < 2 else 2 for stage in range(len(stages))),
+        attention=tuple(stage for stage in range(1, len(stages)) if side / 2**stage <= 16),
+    )
+    if recipe.batch_size != LARGE_BATCH:
+        return recipe
+    return replace(
+        recipe, batch_size=SMALL_BATCH, warmup=min(recipe.warmup, 100), decay=min(recipe.decay, 600), dropout=0.0
     )
 
 

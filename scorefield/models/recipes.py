@@ -146,7 +146,10 @@ class Recipe:
     log_every: int = 100
     """Iterations between lines of log.csv."""
     previews: int = 16
-    """Number of samples drawn at each checkpoint. 0 draws none."""
+    """Number of samples drawn at each checkpoint, the same number for each class if there are few. 0 draws none."""
+    preview_minutes: float = 5.0
+    """unet: the longest time in minutes between samples that are drawn with few calls between checkpoints, from the
+    first minute on; they take at most 3 % of the time. 0 draws none."""
     preview_steps: int = 0
     """Sampler steps per noise level for these samples. 0 means sample_steps on a GPU and a tenth of it, with larger
     steps, on a CPU."""
@@ -188,7 +191,17 @@ class Recipe:
             least = 0 if name == "width" and self.network == "unet" else 1
             if not least <= getattr(self, name) <= MOST:
                 raise ValueError(f"{name} must be from {least} to {MOST:,}; got {getattr(self, name)}")
-        for name in ("held_out", "warmup", "decay", "clip", "micro_batch", "previews", "preview_steps", "sigma_data"):
+        for name in (
+            "previews",
+            "preview_minutes",
+            "preview_steps",
+            "held_out",
+            "warmup",
+            "decay",
+            "clip",
+            "micro_batch",
+            "sigma_data",
+        ):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be 0 or more; got {getattr(self, name)}")
         for name in ("learning_rate", "step_size", "log_sigma_std"):
@@ -254,16 +267,20 @@ MAY_CHANGE = ("steps", "learning_rate", "clip", "precision", "compile", "determi
 recorded with its step."""
 NO_EFFECT = (
     *("checkpoint_every", "evaluate_every", "log_every", "previews", "preview_steps", "step_size", "sample_steps"),
+    "preview_minutes",
     *("sampler", "sample_calls", "data"),
 )
 """Settings that a resumed run may change without a record, because its weights do not depend on them. The data may be
 at another place, but their digest must be the same."""
+SAMPLING = ("sampler", "sample_calls", "step_size", "sample_steps")
+"""Those among them that samples are drawn with."""
 FIXED = tuple(each.name for each in fields(Recipe) if each.name not in (*MAY_CHANGE, *NO_EFFECT))
 """Settings that define a run: a resumed run cannot change them."""
 
 LATER = (
     *("stages", "blocks", "attention", "dropout", "labels", "label_dropout", "sigma_data", "sigma_draw"),
     *("log_sigma_mean", "log_sigma_std", "weight", "decay", "cooldown", "beta2", "averages", "sampler", "sample_calls"),
+    "preview_minutes",
 )
 """Settings that older versions did not have. Records leave them out where they have their defaults, as older records
 do."""

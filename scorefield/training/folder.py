@@ -23,8 +23,16 @@ from scorefield.images import grid, save_png, to_bytes, zoom_for
 from scorefield.models import checkpoint
 from scorefield.models.build import build_sampler
 from scorefield.models.model import BATCH, KIND, Model, recipe_from_json, save_model
-from scorefield.models.recipes import Change, Recipe, changes_between, check_unchanged, read_changes
-from scorefield.samplers import AnnealedLangevin, Sampler
+from scorefield.models.recipes import (
+    MAY_CHANGE,
+    SAMPLING,
+    Change,
+    Recipe,
+    changes_between,
+    check_unchanged,
+    read_changes,
+)
+from scorefield.samplers import AnnealedLangevin, Sampler, from_dict
 from scorefield.score import ConditionalScore
 from scorefield.training.history import HELD_OUT, LOG, last_step, read_log
 from scorefield.training.levels import loss_weight
@@ -32,6 +40,8 @@ from scorefield.training.logs import Log, columns, csv_log, error_of
 from scorefield.training.trainer import Batch, MeanLosses, Trainer, held_out_losses, mean_losses
 
 LOCK, SAMPLES = ".lock", "samples"
+QUICK_CALLS = 10
+"""Network calls for each of the samples that are drawn between checkpoints."""
 SECONDS_TO_WAIT = 0.5
 """How long to wait for a folder that another process has locked: a process that only checks the lock is soon gone."""
 NOT_FINITE_FIX = (
@@ -240,6 +250,15 @@ class Run:
         restore_trainer(self.trainer, weights, moments, step=int(metadata["step"]))
         self.seconds = float(header.get("seconds", 0))
         self.changes = read_changes(metadata.get("changes", "[]"))
+        before = saved_recipe(self.out)
+        if self.step == before.steps == self.recipe.steps:
+            given = [name for name in (*MAY_CHANGE, *SAMPLING) if getattr(before, name) != getattr(self.recipe, name)]
+            useless = f"; another {' or '.join(given)} has no effect" if given else ""
+            self.say(f"{self.out} is done, with all its {self.step} iterations{useless} (--steps N goes on)")
+            self.recipe = before
+        for name in SAMPLING:
+            if (old := getattr(before, name)) != (new := getattr(self.recipe, name)):
+                self.say(f"changed: {name} from {old} to {new}, for samples of the models from now on")
         self._record(changes_between(recipe_from_json(metadata["recipe"]), self.recipe, step=self.step))
         if "start_digest" in metadata:
             self.metadata["start_digest"] = metadata["start_digest"]
@@ -325,7 +344,7 @@ class Run:
             log(self.step, numbers)
 
     def _held_out_losses(self, network: nn.Module, held_out: Batch, stopped: Callable[[], bool]) -> MeanLosses | None:
-        device, size = self.group.device, self.recipe.micro_batch or BATCH.get(self.group.device.type, 64)
+        device, size = self.group.device, self.batch
         settings: dict[str, Any] = {
             "dequantise": self.recipe.dequantise,
             "batch_size": size,
@@ -339,29 +358,45 @@ class Run:
                 levels.append(held_out_losses(score, held_out, sigma, first=number, **settings))
         return mean_losses(torch.cat(levels), self.shares)
 
-    def preview(self, stopped: Callable[[], bool], tell: Say = say_nothing) -> None:
+    def preview(self, stopped: Callable[[], bool], tell: Say = say_nothing, *, quick: bool = False) -> None:
         """Draw a few samples, as samples/STEP.png. A network early in training may diverge: the run goes on.
 
-        On a CPU they take a tenth of the sampler's steps, and longer ones: rough, but quick. If the run is told to
-        stop, they are left to the resumed run.
+        On a CPU they take a tenth of the sampler's steps, and longer ones: rough, but quick. `quick` ones take few
+        calls of a network that knows all noise levels. If the run is told to stop, they are left to the resumed run.
+        Each class has a row of its own, if there are no more classes than samples.
         """
         if not self.recipe.previews:
             return
         model = self.model()
-        sampler = self._preview_sampler(model.sampler)
-        n = self.recipe.previews
+        if quick:
+            model = replace(model, sampler=self._quick_sampler())  # which gives it the noise schedule
+        sampler = model.sampler if quick else self._preview_sampler(model.sampler)
+        n, columns, label = self.recipe.previews, None, None
+        if 1 < (kinds := len(self.labels)) <= n:
+            columns = max(2, n // kinds)
+            n, label = kinds * columns, [k // columns for k in range(kinds * columns)]
         precision = "float32" if self.recipe.precision == "float32" else "auto"
         try:
             with evaluating(model.network):
-                for state in model.states(range(n), sampler=sampler, precision=precision):
-                    if stopped():
-                        self.say(f"no samples at step {self.step}: the run was told to stop")
-                        return
-                    tell(f"drawing {n} samples: step {state.step} of {sampler.updates}")
-            pixels = grid(to_bytes(state.x))
+                made = list[Tensor]()
+                for start in range(0, n, self.batch):
+                    numbers = range(start, min(start + self.batch, n))
+                    classes = None if label is None else label[start : numbers.stop]
+                    for state in model.states(numbers, sampler=sampler, label=classes, precision=precision):
+                        if stopped():
+                            self.say(f"no samples at step {self.step}: the run was told to stop")
+                            return
+                        tell(f"drawing {n} samples: step {state.step} of {sampler.updates}")
+                    made.append(state.x)
+            pixels = grid(to_bytes(torch.cat(made)), columns=columns)
             save_png(self._preview_file(), pixels, zoom=zoom_for(pixels))
         except FloatingPointError as error:
             self.say(f"no samples at step {self.step}: {error}")
+
+    def _quick_sampler(self) -> Sampler:
+        calls = min(QUICK_CALLS, self.recipe.sample_calls)
+        sampler: Sampler = from_dict({"name": "adams_bashforth", "calls": calls})
+        return sampler
 
     def _preview_sampler(self, sampler: Sampler) -> Sampler:
         """The model's sampler; on a CPU annealed Langevin dynamics with a tenth of its steps."""
@@ -379,6 +414,12 @@ class Run:
         return Model(
             self.averaged(), self.shape, build_sampler(self.recipe), self.labels, recipe=self.recipe, step=self.step
         )
+
+    @property
+    def batch(self) -> int:
+        """How many images go through the network at once where no gradients are kept."""
+        usual, micro = BATCH.get(self.group.device.type, 64), self.trainer.micro_batch
+        return self.recipe.micro_batch or (min(usual, 2 * micro) if micro else usual)
 
     def averaged(self, name: str = "ema") -> nn.Module:
         """The network with the weights of that moving average, or as it is if no average is kept."""

@@ -63,6 +63,10 @@ class LossMeter:
         """The first step whose loss was not finite, or 0."""
         return int(self._bad.item())
 
+    def mean(self) -> float:
+        """This process's mean loss since the last look, of which there must be some. On a GPU it waits."""
+        return float(self._total.sum() / self._count.sum())
+
     def clear(self) -> None:
         self._total.zero_()
         self._count.zero_()

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,17 @@ from torch import nn
 from scorefield import acceleration, data
 from scorefield.acceleration.threads import multiplications, pytorch_threads, training_threads
 from scorefield.distributed import Group, device_name, pick_device
-from scorefield.models.build import NETWORKS, build_network, build_sampler, build_schedule, sized, with_sigma_data
+from scorefield.models.build import (
+    LARGE_BATCH,
+    NETWORKS,
+    SMALL_BATCH,
+    build_network,
+    build_sampler,
+    build_schedule,
+    sized,
+    sized_for_cpu,
+    with_sigma_data,
+)
 from scorefield.models.model import Weights, check_is_network, load
 from scorefield.models.pretrained import find
 from scorefield.models.recipes import RECIPES, Recipe
@@ -35,6 +45,7 @@ from scorefield.progress import Bar, Track, plural, silent
 from scorefield.score import ConditionalScore, same_shape
 from scorefield.training.folder import (
     NOT_FINITE_FIX,
+    QUICK_CALLS,
     Run,
     Say,
     check_folder,
@@ -67,10 +78,17 @@ OBJECTIVES: dict[str, Objective] = {"denoising": denoising, "sliced": sliced}
 CPU_BATCH = 32
 """Images that go through the network at once on a CPU."""
 
+SMALL, CPU_ROOM = 32 * 32, 3e9
+"""Pixels of images for which 32 at once always fit, and the bytes that the examples may take on a CPU."""
 LARGEST = {"cpu": 32, "gpu": 64}
 """The side of the images that are made of larger ones, unless the recipe says otherwise."""
+HIGH_RATE = 0.1
+"""Adam does not learn with a higher learning rate."""
 FEW = 2000
 """A U-Net draws copies of fewer training images than about so many."""
+
+SECONDS_BETWEEN_NOTES = 2.0
+"""How often the loss is shown on a GPU, where looking at it makes the GPU wait."""
 
 DrawBatch = Callable[[int], Batch]
 """step -> this process's part of its batch, on the device."""
@@ -170,6 +188,7 @@ def train(
         recipe = run.recipe
         if resume:
             run.restore()
+            recipe = run.recipe
             if len(set(group.all(run.step))) > 1:
                 raise OSError(f"the processes see different checkpoints in {out} (all machines must share that folder)")
             if run.step > recipe.steps:
@@ -213,8 +232,22 @@ def _prepare(
     """The data, the network and the trainer of a run."""
     if not resume:
         recipe = group.main_first(partial(with_image_size, recipe, group.device, say, track=track))
+    if network is None and recipe.network == "unet" and (recipe.stages or recipe.image_size):
+        _check_unet(recipe)
+    if recipe.learning_rate > HIGH_RATE:
+        say(
+            f"note: a learning rate of {recipe.learning_rate:g} is far above the usual 0.0001 to 0.01: the loss will "
+            "probably not fall, or not stay finite (--learning-rate 0.001)"
+        )
     images, held_out = group.main_first(partial(training_images, recipe, track=track))
     channels, height, width = images.shape
+    if group.device.type == "cpu" and network is None and not resume:
+        given, recipe = recipe, sized_for_cpu(recipe, height, width)
+        if recipe is not given:
+            say(
+                f"note: a small network is trained on a CPU: width {recipe.width}, stages {_listed(recipe.stages)}, "
+                f"blocks {_listed(recipe.blocks)}, batches of {recipe.batch_size} (--width chooses another)"
+            )
     recipe = with_sigma_data(sized(recipe, height, width), images.pixels)
     apart = "" if held_out is None else f", and {len(held_out)} held out"
     labels = len(images.classes) if recipe.labels else 0
@@ -240,7 +273,7 @@ def _prepare(
     metadata = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
     metadata |= {"labels_digest": _labels_digest(images)} if classes else {}
     metadata["machine"] = device_name(group.device)
-    trainer = _trainer(recipe, group, network)
+    trainer = _trainer(recipe, group, network, images.shape)
     kept = None if held_out is None else _resident(held_out, bool(classes), group.device)
     if classes and held_out is not None and held_out.labels is None:
         say("note: the held-out images have no labels, so that their losses are those without a class")
@@ -259,8 +292,23 @@ def _as_in(run: Recipe, recipe: Recipe, *, plan: bool) -> Recipe:
         recipe = replace(recipe, image_size=run.image_size)
     if recipe.network != "unet" or run.network != "unet":
         return recipe
+    if not recipe.width and run.batch_size == SMALL_BATCH and recipe.batch_size == LARGE_BATCH:
+        names = ("batch_size", "warmup", "decay", "dropout")  # of `sized_for_cpu`
+        recipe = replace(recipe, **{name: getattr(run, name) for name in names})
     names = ("width", "blocks", "sigma_data", *(() if recipe.stages else ("stages", "attention")))
     return replace(recipe, **{name: getattr(recipe, name) or getattr(run, name) for name in names})
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def _check_unet(recipe: Recipe) -> None:
+    """Raise an error for sizes of a U-Net that do not fit together, before the images are read, which may take long."""
+    side = recipe.image_size or 32
+    height, width = (side, side) if isinstance(side, int) else side
+    with torch.device("meta"):  # without memory
+        build_network(sized(recipe, height, width), channels=3)
 
 
 def with_image_size(recipe: Recipe, device: torch.device, say: Say, *, track: Track[object] = silent) -> Recipe:
@@ -334,16 +382,62 @@ def _takes_labels(network: nn.Module, images: data.Images) -> bool:
     return bool(labels)
 
 
-def _trainer(recipe: Recipe, group: Group, network: nn.Module) -> Trainer:
+def micro_batch(
+    network: nn.Module, shape: tuple[int, ...], examples: int, device: torch.device, *, wide: bool = True
+) -> int:
+    """How many examples go through the network at once, so that a CPU with 8 GB or the GPU at hand has the memory: 32
+    on a CPU and 0, for all, on a GPU, fewer for large images. `wide`: numbers have 32 bits in training, otherwise 16.
+
+    It depends on the network and on what the GPU has in total, not on what is free now: a resumed run has the same.
+    """
+    on_cpu = device.type == "cpu"
+    most = CPU_BATCH if on_cpu else 0
+    if math.prod(shape[1:]) <= SMALL or device.type not in ("cpu", "cuda"):
+        return most
+    room = CPU_ROOM if on_cpu else torch.cuda.get_device_properties(device).total_memory / 2
+    each = saved_bytes(network, shape) * (1.0 if wide else 0.5)
+    fitting = max(1, int(room / each)) if each else most or examples
+    if fitting >= (most or examples):
+        return most
+    return fitting if on_cpu else 2 ** int(math.log2(fitting))
+
+
+def saved_bytes(network: nn.Module, shape: tuple[int, ...]) -> float:
+    """About how many bytes one example takes until the backward pass, which are in proportion to its pixels: measured
+    on images of 32 × 32 and 64 × 64, so that what does not grow with them, such as weights, is left out."""
+    parameter = next(network.parameters())
+    low, high = getattr(network, "sigma_range", None) or (1.0, 1.0)
+    accepted = getattr(network, "accepted_sigmas", None)
+    sigma = torch.full((1,), math.sqrt(low * high)) if accepted is None else accepted[:1].clone()
+    label = {"label": torch.zeros(1, dtype=torch.long)} if getattr(network, "labels", 0) else {}
+    totals = []
+    for side in (32, 64):
+        kept: dict[int, int] = {}
+
+        def keep(tensor: torch.Tensor, kept: dict[int, int] = kept) -> torch.Tensor:
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        x = torch.zeros(1, shape[0], side, side, device=parameter.device)
+        hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+        with pytorch_threads(1), evaluating(network), torch.enable_grad(), hooks:
+            output = network(x, sigma.to(x), **{name: value.to(x.device) for name, value in label.items()})
+        del output
+        totals.append(sum(kept.values()))
+    return (totals[1] - totals[0]) / (64 * 64 - 32 * 32) * math.prod(shape[1:])
+
+
+def _trainer(recipe: Recipe, group: Group, network: nn.Module, shape: tuple[int, ...]) -> Trainer:
     """The trainer of the recipe, in the form that suits this device and this number of processes."""
     fused, score = uses_fused_kernels(recipe, network), _score_of(recipe, network)
+    micro = micro_batch(network, shape, recipe.batch_size // group.world, group.device, wide=not fused)
     if not fused and recipe.compile and group.device.type == "cuda":
         score = torch.compile(network)
     make: Callable[..., Trainer]
-    if fused and not recipe.micro_batch:
+    if fused and not (recipe.micro_batch or micro):
         make = partial(RecordedTrainer, bad=score.bad)  # type: ignore[attr-defined]
     else:
-        make = partial(Trainer, micro_batch=recipe.micro_batch or (CPU_BATCH if group.device.type == "cpu" else 0))
+        make = partial(Trainer, micro_batch=recipe.micro_batch or micro)
     by_log_normal = recipe.sigma_draw == "log_normal"
     loss = score_matching(
         score,
@@ -553,7 +647,7 @@ def _threads(run: Run) -> int:
     threads = torch.get_num_threads()
     if run.group.device.type != "cpu":
         return threads
-    examples = min(run.recipe.batch_size // run.group.world, run.recipe.micro_batch or CPU_BATCH)
+    examples = min(run.recipe.batch_size // run.group.world, run.trainer.micro_batch or CPU_BATCH)
     return training_threads(threads, examples, multiplications(run.trainer.network, run.shape))
 
 
@@ -582,13 +676,55 @@ class Plan:
         return max(step + 1, step + int(self.margin * left / seconds))
 
 
+@dataclass
+class Previews:
+    """When to draw samples between checkpoints: after a minute, then at doubling intervals up to `interval` seconds,
+    and never for more than a small share of the time."""
+
+    interval: float
+    calls: float
+    """Network calls for all samples of a preview, each on one image, divided by the images of an update."""
+    share: float = 0.03
+    began: float = field(default_factory=lambda: time.monotonic())
+    spent: float = 0.0
+    last: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.pause = min(60.0, self.interval)
+        self.next = self.began + self.pause
+
+    @classmethod
+    def of(cls, run: Run) -> Previews | None:
+        """For a run whose network knows all noise levels, so that few calls are enough."""
+        recipe, network = run.recipe, run.trainer.network
+        listed = getattr(network, "accepted_sigmas", None) is not None or not hasattr(network, "sigma_range")
+        if listed or not recipe.previews or not recipe.preview_minutes:
+            return None
+        return cls(60 * recipe.preview_minutes, recipe.previews * QUICK_CALLS / recipe.batch_size)
+
+    def due(self, seconds: float, steps: int) -> bool:
+        """Whether to draw now; the last `steps` updates took so many seconds, each of them about three calls."""
+        now = time.monotonic()
+        if now < self.next or (not self.last and not steps):
+            return False
+        cost = self.last or self.calls * seconds / steps / 3
+        return self.spent + cost <= self.share * (now - self.began)
+
+    def drawn(self, seconds: float) -> None:
+        """They were drawn, which took so long."""
+        self.spent, self.last, self.pause = self.spent + seconds, seconds, min(2 * self.pause, self.interval)
+        self.next = time.monotonic() + self.pause
+
+
 def _loop(run: Run, draw_batch: DrawBatch, stop: Stop, plan: Plan | None) -> None:
     """All updates, and whatever is due between them. Every decision is the same in all processes."""
     recipe, group = run.recipe, run.group
     meter, began = LossMeter(run.sigmas, group.device), time.monotonic() - run.seconds
     clock = (time.monotonic(), run.step)
-    on_cpu = group.device.type == "cpu"
+    on_cpu, noted, previews = group.device.type == "cpu", -math.inf, Previews.of(run) if group.main else None
     with Bar("training", recipe.steps, done=run.step) if group.main else nullcontext() as bar:
+        if bar is not None:
+            bar.ends = time.monotonic() + stop.seconds_left
         while run.step < recipe.steps:
             losses = run.trainer.step(draw_batch(run.step), run.step)
             step = run.step
@@ -613,10 +749,25 @@ def _loop(run: Run, draw_batch: DrawBatch, stop: Stop, plan: Plan | None) -> Non
                 )
             numbers = meter.look(group) if log else {}
             if bar is not None:
+                now = time.monotonic()
                 if log:
-                    clock = _log(run, numbers, began, clock)
-                    bar.advance(step, f"loss {numbers['loss']:.4g}, {numbers['images_per_second']:.4g} images/s")
+                    clock, noted = _log(run, numbers, began, clock), now
+                    bar.note = _pace(numbers["loss"], numbers["images_per_second"])
+                elif on_cpu or now - noted > SECONDS_BETWEEN_NOTES:
+                    noted = now
+                    bar.note = _pace(meter.mean(), (step - clock[1]) * recipe.batch_size / (now - clock[0]))
                 bar.advance(step)
+                if (
+                    previews is not None
+                    and not save
+                    and not stops
+                    and previews.due(time.monotonic() - clock[0], step - clock[1])
+                ):
+                    note, before = bar.note, time.monotonic()
+                    run.preview(stop.due, partial(bar.advance, step), quick=True)
+                    bar.advance(step, note)
+                    previews.drawn(time.monotonic() - before)
+                    clock = clock[0] + time.monotonic() - before, clock[1]
                 if save or stops:
                     run.seconds = time.monotonic() - began
                     run.save()
@@ -641,6 +792,10 @@ def _loop(run: Run, draw_batch: DrawBatch, stop: Stop, plan: Plan | None) -> Non
                 if plan is not None:
                     run.say("the time was too short to plan for: the run has the recipe's number of iterations")
                 return
+
+
+def _pace(loss: float, images_per_second: float) -> str:
+    return f"loss {loss:.4g}, {images_per_second:.4g} images/s"
 
 
 def _log(run: Run, numbers: dict[str, float], began: float, clock: tuple[float, int]) -> tuple[float, int]:

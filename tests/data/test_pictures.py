@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import struct
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageCms
 
 from data.image_files import GREYS, Array, noise, only, put, resized, stored
 from scorefield.data import load, pictures
@@ -409,3 +410,61 @@ def test_an_image_in_other_colours_than_the_models_is_noted() -> None:
     pixels, notes = fit_image(colour, "a.png", 1, Fit(size=(3, 3)))
     assert notes[1:] == ["a.png is cropped to the middle 5 × 5 and shrunk to 3 × 3, from 6 × 5 pixels (height × width)"]
     assert pixels.shape == (3, 3, 1)
+
+
+# ---------------------------------------------------------------- what is told about files
+
+
+def traits_of(path: Path) -> set[str]:
+    found = set[str]()
+    decode(path, tell=found.add)
+    return found
+
+
+def test_what_is_told_of_odd_files(folder: Path) -> None:
+    """One file for each trait, and files that only look as if they had it."""
+    frames = [Image.fromarray(noise(6, 5, 3, seed=seed)) for seed in range(3)]
+    opaque, sixteen = np.dstack([COLOURS, np.full(COLOURS.shape[:2], 255, np.uint8)]), noise(6, 5, dtype=np.uint16)
+    clear = opaque.copy()
+    clear[2, 3, 3] = 254
+    for name in ("a.gif", "a.webp", "a.png", "a.tif"):
+        frames[0].save(folder / name, save_all=True, append_images=frames[1:])
+        assert traits_of(folder / name) == {"frames"}, name
+    frames[0].save(folder / "one.gif")
+    assert traits_of(folder / "one.gif") == set()
+    for orientation, told in ((1, set[str]()), (3, {"turned"}), (8, {"turned"})):
+        assert traits_of(put(folder / "e.jpg", COLOURS, orientation=orientation)) == told
+    assert traits_of(put(folder / "opaque.png", opaque)) == set()
+    assert traits_of(put(folder / "clear.png", clear)) == {"clear"}
+    assert traits_of(put(folder / "deep.png", sixteen)) == {"deep"}
+    Image.fromarray(sixteen).save(folder / "deep.tif")
+    assert traits_of(folder / "deep.tif") == {"deep"}
+    Image.fromarray(COLOURS).convert("CMYK").save(folder / "c.jpg")
+    assert traits_of(folder / "c.jpg") == {"print"}
+    for space, told in (("sRGB", set[str]()), ("XYZ", {"profile"})):
+        profile = ImageCms.ImageCmsProfile(ImageCms.createProfile(space)).tobytes()
+        Image.fromarray(COLOURS).save(folder / "p.jpg", icc_profile=profile)
+        assert traits_of(folder / "p.jpg") == told
+    Image.fromarray(COLOURS[..., 0]).save(folder / "g.jpg", icc_profile=profile)
+    assert traits_of(folder / "g.jpg") == set()
+
+
+def test_traits_are_counted_and_told_each_time(folder: Path) -> None:
+    for name in "abc":
+        put(folder / f"{name}.png", noise(6, 5, dtype=np.uint16))
+    wanted = [f"of 16 bits per channel, rounded to 8: all 3 images in {folder}"]
+    assert [list(load(str(folder)).notes) for _ in range(2)] == [wanted, wanted]
+    put(folder / "d.png", noise(6, 5))
+    assert load(str(folder)).notes == (f"of 16 bits per channel, rounded to 8: 3 of the 4 images in {folder}",)
+
+
+def test_sixteen_bits_of_colour_keep_their_range(folder: Path) -> None:
+    """A PNG of 16 bits for each of red, green and blue, which Pillow cannot write."""
+    values = noise(2, 3, 3, dtype=np.uint16)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    header = struct.pack(">IIBBBBB", 3, 2, 16, 2, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    chunks = (struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d)) for kind, d in parts)
+    (folder / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    assert traits_of(folder / "a.png") == {"deep"}
+    assert np.abs(only(folder).astype(float) - values / 257).max() <= 1

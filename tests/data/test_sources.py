@@ -71,7 +71,7 @@ def test_what_is_not_there(source: str) -> None:
 
 def test_what_is_not_understood(tmp_path: Path) -> None:
     path = put(tmp_path / "single.png", GREYS)
-    with pytest.raises(ValueError, match=r"is neither .*a folder of images; or an .npy or .npz file"):
+    with pytest.raises(ValueError, match=r"is a single image .*a folder of images; or an .npy or .npz file"):
         load(str(path))
 
 

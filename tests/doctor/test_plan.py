@@ -35,8 +35,8 @@ def test_settings_follow_from_the_images_and_the_machine(recipe: Recipe) -> None
     assert found.recipe.sigma_max == pytest.approx(math.sqrt(off_grey / 0.12), rel=0.05)  # two digits
     assert found.recipe.sigma_data == pytest.approx(np.sqrt(np.square(x - 0.5).mean()), rel=5e-3)
     assert found.recipe.log_sigma_mean == pytest.approx(-0.5 + math.log(40 / 32), abs=0.01)
-    assert found.recipe.batch_size == 64
-    assert found.recipe.learning_rate == pytest.approx(7e-3 / 2)  # √(64/256)
+    assert found.recipe.batch_size == 32
+    assert found.recipe.width == 32  # on a CPU
     assert found.minutes == 34  # 200,000 images at 100 a second
     assert f"sigma_max {found.recipe.sigma_max:g}" in said[-1]
     assert "minutes 34" in said[-1]

@@ -71,7 +71,7 @@ def _default_in_words(default: str) -> str:
     return words.get(default, f"(default: {default})")
 
 
-MODEL_HELP = "A run folder, a model file, or the name of a pretrained model such as mnist-small."
+MODEL_HELP = "A run folder, a model file, the name of a pretrained model such as mnist-small, or hf:OWNER/NAME."
 ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL", help=MODEL_HELP)]
 Flag = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
 """A switch that has no opposite on the command line: --quick, but not --no-quick."""

@@ -52,6 +52,9 @@ def plain_help(options: T) -> T:
 
 
 def _plain(hint: Any) -> Any:  # noqa: ANN401
+    for each in get_args(hint) if get_origin(hint) is Union else ():
+        if get_origin(each) is Annotated:  # Python 3.10 puts Optional around the hint of what is None by default
+            hint = each
     kind, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     words = (kind, tyro.conf.arg(metavar=_metavar(kind), help_behavior_hint=_default_in_words), *extras)
     return Annotated[words]

@@ -76,7 +76,7 @@ def check(folder: Path, interpreter: str, torch: str) -> None:
         check_content("sdist", sdist, [name.partition("/")[2] for name in tar.getnames()])
 
     python = new_environment(folder / "empty", interpreter)
-    install = [python, "-m", "pip", "install", "--quiet"]
+    install: list[str | Path] = [python, "-m", "pip", "install", "--quiet"]
     if torch:
         call(*install, torch)
         call(*install, wheel)

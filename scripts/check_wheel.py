@@ -19,6 +19,7 @@ import tarfile
 import tempfile
 import zipfile
 from email.parser import Parser
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,7 +57,7 @@ socket.socket.connect = socket.socket.connect_ex = refuse
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="the Python to install into")
-    parser.add_argument("--torch", default="torch", help="what pip installs as PyTorch, torch==2.13.0 for instance")
+    parser.add_argument("--torch", default=this_torch(), help="what pip installs as PyTorch; default: %(default)s")
     parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out and check what works without it")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -143,6 +144,14 @@ def requirements(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as file:
         (name,) = [name for name in file.namelist() if name.endswith(".dist-info/METADATA")]
         return Parser().parsestr(file.read(name).decode()).get_all("Requires-Dist") or []
+
+
+def this_torch() -> str:
+    """The PyTorch that this environment has, or else the newest."""
+    try:
+        return f"torch=={metadata.version('torch')}"
+    except metadata.PackageNotFoundError:
+        return "torch"
 
 
 def version_of_checkout() -> str:

@@ -81,7 +81,8 @@ def _receive(url: str, part: Path, size: int, track: Track[Any]) -> str:
             if have and isinstance(error, HTTPError) and error.code == 416:  # there is no rest: a part of another file
                 part.unlink()
                 continue
-            raise DownloadError(f"{url} cannot be downloaded: {error}{_kept(have, size)}") from error
+            why = error if isinstance(error, HTTPError) else getattr(error, "reason", error)
+            raise DownloadError(f"{url} cannot be downloaded: {why}{_kept(have, size)}") from error
         with answer:
             _append(answer, part, have, size, track)
         have = part.stat().st_size

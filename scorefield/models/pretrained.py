@@ -170,4 +170,4 @@ def _download(entry: Entry) -> Path:
     try:
         return fetch(f"{url}/{entry.file}", target, size=entry.size, sha256=entry.sha256, track=track)
     except DownloadError as error:
-        raise FileNotFoundError(f"{what}, and {error}; or {fix}") from error
+        raise FileNotFoundError(f"{what}, and {error} ({fix})") from error

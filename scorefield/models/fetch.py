@@ -77,11 +77,14 @@ def _receive(url: str, part: Path, size: int, track: Track[Any]) -> str:
         request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
         try:
             answer = urllib.request.urlopen(request, timeout=SECONDS_TO_ANSWER)
-        except NO_NETWORK as error:
-            if have and isinstance(error, HTTPError) and error.code == 416:  # there is no rest: a part of another file
+        except HTTPError as error:
+            error.close()
+            if have and error.code == 416:  # there is no rest: the part is of another file
                 part.unlink()
                 continue
-            why = error if isinstance(error, HTTPError) else getattr(error, "reason", error)
+            raise DownloadError(f"{url} cannot be downloaded: {error}{_kept(have, size)}") from error
+        except NO_NETWORK as error:
+            why = getattr(error, "reason", error)
             raise DownloadError(f"{url} cannot be downloaded: {why}{_kept(have, size)}") from error
         with answer:
             _append(answer, part, have, size, track)

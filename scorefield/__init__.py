@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scorefield.likelihood import bits_per_dim, decode, encode, log_likelihood
     from scorefield.models.model import Model, load
     from scorefield.models.recipes import RECIPES, Recipe
+    from scorefield.networks.diffusers_score import from_diffusers
     from scorefield.noise import SampleNoise, geometric, karras
     from scorefield.posteriors import posterior
     from scorefield.samplers import (
@@ -76,6 +77,7 @@ __all__ = [
     "encode",
     "euler",
     "from_denoiser",
+    "from_diffusers",
     "from_energy",
     "geometric",
     "guided",
@@ -106,6 +108,7 @@ _MODULES = {
     "models.model": ("Model", "load"),
     "models.recipes": ("RECIPES", "Recipe"),
     "networks": (),
+    "networks.diffusers_score": ("from_diffusers",),
     "noise": ("SampleNoise", "geometric", "karras"),
     "objectives": (),
     "operators": (),

@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from scorefield.models import pretrained
+
 # Tensors here are small: a second thread gains nothing, and on a busy machine threads wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
@@ -15,6 +17,13 @@ if not torch.cuda.is_available():
 
 settings.register_profile("scorefield", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("scorefield")
+
+
+@pytest.fixture(autouse=True)
+def _no_downloaded_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests neither see the pretrained models that this machine has downloaded, nor download any."""
+    monkeypatch.setattr(pretrained, "CACHE", "models-of-tests")
+    monkeypatch.delenv(pretrained.VARIABLE, raising=False)
 
 
 @pytest.fixture(autouse=True)

@@ -34,6 +34,7 @@ CORE = {"torch", "numpy", "safetensors", "rich", "filelock"}
 MORE = {
     "cli": {"tyro"},
     "paper": {"matplotlib", "jinja2"},
+    "models": {"huggingface_hub"},
     "training": {"wandb"},
     "data": {"PIL", "platformdirs"},
     "images": {"PIL"},
@@ -42,7 +43,7 @@ MORE = {
     "web": {"starlette", "uvicorn", "python_multipart", "PIL"},
 }
 """What some rooms may need beyond that."""
-LAZY = {"torchdiffeq", "wandb", "platformdirs", "filelock", "rich"}
+LAZY = {"torchdiffeq", "wandb", "huggingface_hub", "platformdirs", "filelock", "rich"}
 """Packages that are imported inside a function, when first needed."""
 WITHOUT_TORCH = ["scorefield", "scorefield.models.recipes", "scorefield.samplers.settings", "scorefield.cli"]
 
@@ -133,7 +134,7 @@ def test_only_networks_and_what_builds_or_accelerates_them_know_the_papers_netwo
 
 def test_models_train_and_sample_where_only_torch_numpy_safetensors_and_rich_are_installed() -> None:
     missing = ["PIL", "tyro", "matplotlib", "wandb", "tensorboard", "scipy", "platformdirs", "starlette", "uvicorn"]
-    missing += ["torchdiffeq"]
+    missing += ["torchdiffeq", "huggingface_hub", "diffusers"]
     run_python(
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({missing}))\n"

@@ -24,6 +24,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "inpaint": ("sample", "fill in the hidden part of an image"),
         "restore": ("restore", "sharpen, enlarge, colour or complete an image, with error bars"),
         "interpolate": ("interpolate", "images on the way from one to another"),
+        "models": ("models", "list the pretrained models: size, data, quality, and where they are"),
         "info": ("models", "show what a model is and how to sample it"),
         "export": ("models", "write a small model file to share"),
         "import": ("models", "convert a checkpoint of the code released with the paper"),

@@ -52,6 +52,9 @@ def plain_help(options: T) -> T:
 
 
 def _plain(hint: Any) -> Any:  # noqa: ANN401
+    for each in get_args(hint) if get_origin(hint) is Union else ():
+        if get_origin(each) is Annotated:  # Python 3.10 puts Optional around the hint of what is None by default
+            hint = each
     kind, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     words = (kind, tyro.conf.arg(metavar=_metavar(kind), help_behavior_hint=_default_in_words), *extras)
     return Annotated[words]
@@ -75,7 +78,7 @@ def _default_in_words(default: str) -> str:
     return words.get(default, f"(default: {default})")
 
 
-MODEL_HELP = "A run folder, a model file, or the name of a pretrained model such as mnist-small."
+MODEL_HELP = "A run folder, a model file, the name of a pretrained model such as mnist-small, or hf:OWNER/NAME."
 ModelName = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL", help=MODEL_HELP)]
 Flag = Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(help_behavior_hint="")]
 """A switch that has no opposite on the command line: --quick, but not --no-quick."""

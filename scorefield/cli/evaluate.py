@@ -42,11 +42,11 @@ def resolve_subject(what: str, sampling: Sampling, group: Group) -> Model | None
     mnist is the data set, and model:mnist the pretrained model of that name.
     """
     from scorefield.evaluation.sources import resolve_model
-    from scorefield.models.pretrained import PREFIX, pretrained_models
+    from scorefield.models.pretrained import PREFIX, is_pretrained
 
     model = resolve_model(what, weights=sampling.weights, device=group.device)
     if model is None:
-        other = f"{PREFIX}{what}" if what in pretrained_models() else ""
+        other = f"{PREFIX}{what}" if is_pretrained(what) else ""
         sampling.check_unused(what, f"did you mean {other}?" if other else "")
         if other and group.main:
             say(f"note: {what} is the data set; the pretrained model of that name is {other}")

@@ -1,4 +1,4 @@
-"""scorefield info, export, import."""
+"""scorefield models, info, export, import."""
 
 from __future__ import annotations
 
@@ -6,14 +6,50 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import tyro
 
 from scorefield import samplers
-from scorefield.cli.app import Flag, ModelName, command, prepare_file, say
+from scorefield.cli.app import Flag, JsonFile, ModelName, command, prepare_file, say
+from scorefield.files import write_json
 from scorefield.models.recipes import read_changes
 from scorefield.progress import plural
+
+
+@command
+def models(*, as_json: JsonFile = None) -> None:
+    """List the pretrained models: their size, data, quality and checksum, and where they are.
+
+    A model that is not here is downloaded when a command first names it, if SCOREFIELD_MODELS_URL names a folder on a
+    server that has its file. Checksums are SHA-256; --json writes them in full.
+
+    Example: scorefield models
+    """
+    from scorefield.models.catalogue import TERMS
+    from scorefield.models.pretrained import Listed, list_models, server
+
+    prepare_file(as_json, "--json")
+    found, url = list_models(), server()
+    if as_json is not None:
+        rows = {each.name: {**each.to_dict(), "terms": TERMS.get(each.data)} for each in found}
+        write_json(as_json, {"models": rows, "server": url or None})
+
+    def row(each: Listed) -> tuple[str, ...]:
+        place = each.place + (", another file" if each.differs else "")
+        return each.name, f"{each.size / 1e6:.1f} MB", each.data, each.quality, each.sha256[:8], place
+
+    rows_text = [("name", "size", "data", "quality", "sha256", "where"), *map(row, found)]
+    widths = [max(map(len, column)) for column in zip(*rows_text, strict=True)]
+    for cells in rows_text:
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    print("\nterms of the data:")
+    for data in dict.fromkeys(each.data for each in found if each.data in TERMS):
+        print(f"  {data}: {TERMS[data]}")
+    if missing := [each.name for each in found if each.path is None]:
+        how = f"from {url}" if url else "once SCOREFIELD_MODELS_URL names a server: there is none yet"
+        say(f"{', '.join(missing)}: not here; downloaded when first used, {how}")
 
 
 @command
@@ -86,7 +122,9 @@ def export_(
     model: ModelName,
     /,
     *,
-    out: Path,
+    out: Path | None = None,
+    hub: str | None = None,
+    private: Flag = False,
     weights: str | None = None,
     precision: Literal["float16", "float32"] = "float16",
 ) -> None:
@@ -96,20 +134,40 @@ def export_(
 
     Args:
         out: FILE.safetensors, which must be new.
+        hub: OWNER/NAME: upload the model file to this repository of the Hugging Face hub, which is made if it is
+            missing, with a model card that says what the file is. Log in first: hf auth login.
+        private: If the repository is made, only you can see it.
         weights: The raw weights (raw), their moving average (ema), another average, or both for all. Default: ema.
         precision: The precision in which weights are stored. Models compute in float32 all the same.
     """
+    from scorefield.models.card import model_card
     from scorefield.models.export import export
+    from scorefield.models.hub import CARD, FILE, PREFIX, check_hub, upload
 
-    if out.suffix != ".safetensors":
-        raise ValueError(f"models are .safetensors files; got --out {out} (name it FILE.safetensors)")
-    if out.exists():
-        raise FileExistsError(f"{out} exists already (name another file with --out)")
-    prepare_file(out)
-    made = export(model, out, weights=weights, precision=precision)
-    say(f"{' and '.join(made.held)} weights in {precision}, {made.size / 1e6:.2f} MB")
-    say(f"rounding changed no tensor by more than {made.change:.2g} of its norm")
-    print(out)
+    if out is None and hub is None:
+        raise ValueError("say where the model shall go (--out FILE.safetensors, or --hub OWNER/NAME)")
+    if private and hub is None:
+        raise ValueError("--private is for a repository of the hub (name it with --hub OWNER/NAME)")
+    if out is not None:
+        if out.suffix != ".safetensors":
+            raise ValueError(f"models are .safetensors files; got --out {out} (name it FILE.safetensors)")
+        if out.exists():
+            raise FileExistsError(f"{out} exists already (name another file with --out)")
+        prepare_file(out)
+    if hub is not None:
+        check_hub(hub)
+    with TemporaryDirectory() as folder:
+        file = out or Path(folder) / FILE
+        made = export(model, file, weights=weights, precision=precision)
+        say(f"{' and '.join(made.held)} weights in {precision}, {made.size / 1e6:.2f} MB")
+        say(f"rounding changed no tensor by more than {made.change:.2g} of its norm")
+        if out is not None:
+            print(out)
+        if hub is not None:
+            url, new_card = upload(file, model_card(file, f"{PREFIX}{hub}"), hub, private=private)
+            say(f"{CARD} is there already and stays as it is" if not new_card else f"with a model card, {CARD}")
+            say(f"to use it: scorefield sample {PREFIX}{hub}")
+            print(url)
 
 
 @command

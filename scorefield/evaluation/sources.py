@@ -25,8 +25,9 @@ from scorefield.evaluation.features import (
     random_places,
     read_statistics,
 )
+from scorefield.models import hub
 from scorefield.models.model import Model, Weights, load
-from scorefield.models.pretrained import PREFIX, listed, pretrained_models
+from scorefield.models.pretrained import PREFIX, is_pretrained, known, listed, nearest
 from scorefield.progress import Track, silent
 from scorefield.training.run import training_images
 
@@ -43,12 +44,12 @@ def resolve_model(name: str, *, weights: Weights | None, device: torch.device) -
     run = path.is_dir() and ((path / "recipe.json").exists() or (path / "checkpoints").is_dir())
     file = path.is_file() and path.resolve().suffix in (".safetensors", "")
     images = data.exists(name)
-    if run or file or name.startswith(PREFIX) or (not images and name in pretrained_models()):
+    if run or file or name.startswith((PREFIX, hub.PREFIX)) or (not images and is_pretrained(name)):
         return load(name, weights=weights, device=device)
     if not images:
         raise ValueError(
-            f"{name!r} does not exist, neither as a model nor as images ({listed()}; data sets: {', '.join(SETS)}; or "
-            "give a path)"
+            f"{name!r} does not exist, neither as a model nor as images ({nearest(name, [*known(), *SETS])}{listed()}; "
+            f"data sets: {', '.join(SETS)}; or give a path)"
         )
     return None
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from scorefield.data.named import short_name
 from scorefield.models.checkpoint import write
 from scorefield.models.model import Weights, held_weights, parse_header, read_model, usual_weights
-from scorefield.models.pretrained import pretrained_models
+from scorefield.models.pretrained import is_pretrained
 from scorefield.models.recipes import LATER, Recipe
 from scorefield.version import __version__
 
@@ -89,7 +89,7 @@ def published(recipe: Recipe) -> dict[str, Any]:
     if start is None:
         return settings
     alone = short_name(start)
-    return {**settings, "start": f"./{alone}" if alone != start and alone in pretrained_models() else alone}
+    return {**settings, "start": f"./{alone}" if alone != start and is_pretrained(alone) else alone}
 
 
 def _without_paths(metadata: Mapping[str, str], recipe: Recipe) -> dict[str, str]:

@@ -23,7 +23,7 @@ from scorefield.files import parse_json
 from scorefield.images import to_bytes
 from scorefield.models.build import NETWORKS, build_network, build_sampler
 from scorefield.models.checkpoint import FIX, BrokenCheckpointError, model_files, newest_whole, read, write
-from scorefield.models.pretrained import PREFIX, find, pretrained_models
+from scorefield.models.pretrained import PREFIX, find, is_pretrained
 from scorefield.models.recipes import Recipe
 from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.posteriors import DIFFERENTIATED, ITERATIONS, Map, Measurement
@@ -522,7 +522,8 @@ def load(
     device: torch.device | str = "cpu",
     network: nn.Module | None = None,
 ) -> Model:
-    """A model from a file, the newest whole one of a run folder, or a pretrained model by its name (`mnist-small`).
+    """A model from a file, the newest whole one of a run folder, a pretrained model by its name (`mnist-small`), or one
+    of the Hugging Face hub (`hf:OWNER/NAME`).
 
     `weights`: raw or ema, where the file holds both; by default the moving average, if there is one. `network`: a
     network of your own class, whose weights the file holds.
@@ -599,7 +600,7 @@ def read_model(name: Path | str) -> tuple[Path, dict[str, Tensor], dict[str, str
         return path, *read(path)
     found = newest_whole(model_files(path), read)
     if found is None:
-        other = f"; the pretrained model of that name is {PREFIX}{name}" if str(name) in pretrained_models() else ""
+        other = f"; the pretrained model of that name is {PREFIX}{name}" if is_pretrained(str(name)) else ""
         raise FileNotFoundError(f"{path} holds no whole checkpoint (checkpoints/model-STEP.safetensors{other})")
     return found[0], *found[1]
 

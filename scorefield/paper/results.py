@@ -190,8 +190,9 @@ def training_commands(name: str, report: Report) -> list[str]:
         cost += f" in {duration(training.seconds)}: {training.images_per_second:,.0f} images per second"
     cost += f", on {model.machine}" if model.machine is not None else ""
     lines = [f"{train_command(recipe, like=base)} --out {run}", cost]
-    if (pretrained := pretrained_models().get(place.as_posix())) is not None:
-        inside = pretrained.relative_to(Path(scorefield.__file__).parents[1]).as_posix()
+    checkout, pretrained = Path(scorefield.__file__).parents[1], pretrained_models().get(place.as_posix())
+    if pretrained is not None and pretrained.is_relative_to(checkout):
+        inside = pretrained.relative_to(checkout).as_posix()
         lines.append(f"scorefield export {run} --out {inside}")
     elif place.suffix == ".safetensors" and run not in place.parents:
         raw = " --weights raw" if recipe["ema"] and model.weights == "raw" else ""

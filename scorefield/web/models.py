@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from scorefield import samplers
 from scorefield.data.named import short_name
 from scorefield.distributed import pick_device
+from scorefield.models import hub
 from scorefield.models.checkpoint import BrokenCheckpointError, model_files, newest_whole
 from scorefield.models.model import Header, Model, load, parse_header
 from scorefield.models.pretrained import find, pretrained_models
@@ -160,7 +161,8 @@ def _find_places(given: Sequence[str]) -> dict[str, Place]:
     for each in given:
         path = Path(each) if _may_begin(Path(each)) else find(each)
         if path not in names:
-            stem = path.resolve().name.removesuffix(".safetensors") or "model"
+            file = path.resolve().name.removesuffix(".safetensors") or "model"
+            stem = hub.parse(each).repository.partition("/")[2] if hub.is_hub(each) else file
             candidates = (f"{stem}-{number}" if number > 1 else stem for number in count(1))
             names[path] = next(name for name in candidates if name not in names.values())
         name = names[path]
@@ -171,7 +173,7 @@ def _find_places(given: Sequence[str]) -> dict[str, Place]:
 def _may_begin(path: Path) -> bool:
     """Whether a run may begin there: an empty folder, or a path without a suffix that does not exist yet."""
     empty = path.is_dir() and not any(path.iterdir())
-    return empty or (not path.exists() and not path.suffix and len(path.parts) > 1)
+    return empty or (not path.exists() and not path.suffix and len(path.parts) > 1 and not hub.is_hub(str(path)))
 
 
 def _has_begun(path: Path) -> bool:

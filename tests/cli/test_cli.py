@@ -11,6 +11,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Optional
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ def test_help_lists_every_command_in_its_group_in_one_line(
         "the paper:",
     ]
     listed = [line.split()[0] for line in lines if line.startswith("  ")]
-    assert len(listed) == len(set(listed)) == 20
+    assert len(listed) == len(set(listed)) == 21
     assert max(map(len, lines)) < 90
     for name in listed:
         import_module(f"scorefield.cli.{cli.MODULES[name]}")
@@ -250,3 +251,8 @@ def test_the_use_of_a_gpu_by_other_programs(tmp_path: Path, monkeypatch: pytest.
         program.write_text(f'#!/bin/sh\n[ "$1" = --id=GPU-aa-bb ] && echo "{answer}"\n')
         program.chmod(0o755)
         assert bench._gpu_utilisation(torch.device("cuda")) == used
+
+
+def test_options_have_the_same_names_with_python_3_10() -> None:
+    """Which puts Optional around the hints of options that are None by default."""
+    assert app._plain(Optional[app.JsonFile]) == app._plain(app.JsonFile)  # noqa: UP045

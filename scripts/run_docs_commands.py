@@ -2,12 +2,14 @@
 
     python scripts/run_docs_commands.py                     all pages
     python scripts/run_docs_commands.py README.md docs/train.md
-    python scripts/run_docs_commands.py --model unet-mnist=FILE.safetensors   use this file where a page names that model
+    python scripts/run_docs_commands.py --model unet-mnist=FILE.safetensors   use this file for that model
 
-In the pages, blocks marked `sh` are run, page by page, each page in an empty folder of its own and in its order. Blocks marked
-`bash` are not: they set up the machine, serve until they are stopped, or need GPUs, hours or data sets. A comment such as
-`# 45 s` or `# 2 min` is a command's printed time, from its start to its end on two idle cores. A command that fails, or whose
-time differs by more than a factor of two from the printed one, is reported, and the exit status is 1.
+In the pages, blocks marked `sh` are run, page by page, each page in an empty folder of its own and in its order. Blocks
+marked `bash` are not: they set up the machine, serve until they are stopped, or need GPUs, hours or data sets.
+
+A comment such as `# 45 s` or `# 2 min` is a command's printed time, from its start to its end on two idle cores. A
+command that fails, or whose time differs by more than a factor of two from the printed one, is reported, and the exit
+status is 1.
 """
 
 from __future__ import annotations
@@ -44,9 +46,13 @@ class Command:
     """Whether it is in a block that is run."""
 
 
+RECORDS = ("results.md", "performance.md", "appendix.md")
+"""Pages whose commands say how numbers were made, on GPUs."""
+
+
 def pages() -> list[Path]:
     """The README and the guides."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in RECORDS)]
 
 
 def commands(text: str) -> list[Command]:

@@ -62,6 +62,13 @@ def plain_docstring(app: Sphinx, what: str, name: str, obj: object, options: obj
     lines[:] = result
 
 
+def plain_signature(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """A dataclass's defaults that are made by functions, which are no Python as they are printed, as three dots."""
+    return signature and signature.replace("<factory>", "..."), returns
+
+
 def _escaped(line: str) -> str:
     """The line with \\ before *, | and a final _, except within backticks."""
     parts = line.split("`")
@@ -97,3 +104,4 @@ def setup(app: Sphinx) -> None:
     assert Path(str(app.srcdir)).name == "docs"
     app.add_source_parser(NotebookParser)
     app.connect("autodoc-process-docstring", plain_docstring)
+    app.connect("autodoc-process-signature", plain_signature)

@@ -31,7 +31,6 @@ ROOT = Path(__file__).parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
-make_shapes = runpy.run_path(str(ROOT / "scripts" / "make_shapes.py"))["make"]
 COMMANDS = runpy.run_path(str(ROOT / "scripts" / "run_docs_commands.py"))
 DIGITS = "unet-mnist"
 """The model of the first example. Where this installation lacks it, an untrained one takes its place."""
@@ -46,6 +45,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     weights = build_network(recipe, channels=1, labels=len(labels)).state_dict()
     save_model(file, weights, None, recipe=recipe, shape=(1, 28, 28), step=0, labels=tuple(labels))
     return {DIGITS: file}
+
+
+def make_shapes(n: int) -> None:
+    """The folder of images that the guides train on."""
+    script = ROOT / "scripts" / "make_shapes.py"
+    subprocess.run([sys.executable, script, "my_images", "-n", str(n)], check=True, capture_output=True)
 
 
 def run_python(page: Path, models: dict[str, Path], *, apart: bool = False) -> dict[str, Any]:
@@ -89,9 +94,9 @@ def test_five_pictures_in_code(capsys: pytest.CaptureFixture[str], models: dict[
 
 def test_guide_trains_on_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: dict[str, Path]) -> None:
     monkeypatch.chdir(tmp_path)
-    make_shapes(Path("my_images"), each=30)
+    make_shapes(60)
     made = run_python(DOCS / "train.md", models)
-    assert made["model"].labels == ("discs", "squares")
+    assert made["model"].labels == ("circle", "cross", "square", "star", "triangle")
     assert made["model"].step == made["recipe"].steps
     assert made["images"].shape == (8, 3, 16, 16)
 
@@ -99,7 +104,7 @@ def test_guide_trains_on_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_guide_to_extending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: dict[str, Path]) -> None:
     """A network, a sampler, an operator and a data set of the user's own: each a program of its own."""
     monkeypatch.chdir(tmp_path)
-    make_shapes(Path("my_images"), each=10)
+    make_shapes(20)
     made = run_python(DOCS / "extending.md", models, apart=True)
     own = load("runs/own", network=made["MyNetwork"]())
     assert (own.step, own.weights) == (20, "ema")

@@ -2,9 +2,9 @@
 
     python scripts/make_shapes.py shapes -n 2000
 
-Each image has one shape on a plain background: a circle, a square, a triangle, a cross or a star, of random size, place,
-turn and colours, 40 pixels high and 56 wide. Each class has its own subfolder. Image k depends on the seed and on k alone.
-`scripts/judge_shapes.py` says of any image whether it is such a shape, and which.
+Each image has one shape on a plain background: a circle, a cross, a square, a star or a triangle, of random size,
+place, turn and colours, 40 pixels high and 56 wide. Each class has its own subfolder. Image k depends on the seed and
+on k alone. `scripts/judge_shapes.py` says of any image whether it is such a shape, and which.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _escaped(line: str) -> str:
     return "`".join(parts)
 
 
-class NotebookParser(MystParser):
+class NotebookParser(MystParser):  # type: ignore[misc]  # its types are not looked at
     """A notebook as a page: its text, its code, and the outputs that it was stored with."""
 
     supported = ("notebook",)

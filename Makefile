@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format docs clean
 
 demo: .venv/ready
 	$(BIN)/scorefield demo --out demo
@@ -19,8 +19,12 @@ format: .venv/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: .venv/ready
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
+	@echo "open site/index.html"
+
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo site
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \

@@ -101,7 +101,7 @@ export class Chart {
     for (const { name, points, colour, dash = "", dots, faint } of this.visible) {
       let path = "", drawing = false;
       for (const [step, value] of points) {
-        if (!usable(value)) { drawing = false; continue; }
+        if (!usable(value)) continue; // the line goes on to the next that was measured
         path += `${drawing ? "L" : "M"}${this.x(step).toFixed(1)} ${y(value).toFixed(1)}`;
         drawing = true;
       }
@@ -109,8 +109,8 @@ export class Chart {
       line.dataset.name = name;
       line.style.stroke = colour;
       svg.append(line);
-      points.forEach(([step, value], k) => { // a single point makes no line
-        const alone = !usable(points[k - 1]?.[1]) && !usable(points[k + 1]?.[1]);
+      const alone = points.filter(([, value]) => usable(value)).length === 1; // which makes no line
+      points.forEach(([step, value]) => {
         if (!usable(value) || !(dots || alone)) return;
         const dot = shape("circle", { cx: this.x(step), cy: y(value), r: dots ? 2.4 : 3, class: faint ? "faint" : "" });
         dot.style.fill = colour;

@@ -5,8 +5,8 @@
 
 A film is scorefield/web/page/films/NAME.webp, the frames one below the other, and an entry in films/films.json, which
 says how it was made. It shows the estimate of the clean images, x + σ² s(x, σ), at the network calls, and the samples
-at the end. Record a model again when its weights change. cifar10 and celeba need the paper's sampler, since their
-samples by consistent_annealed with few calls are blurred.
+at the end. Record a model again when its weights change. cifar10 needs the paper's sampler, since its samples
+by consistent_annealed with few calls are blurred.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def record(
         "columns": columns,
         "shape": list(model.shape),
         "digest": model.digest[:12],
+        "trained": model.step,
         "sampler": settings.name,
         "calls": settings.calls,
         "seed": seed,

@@ -2,6 +2,7 @@
 
 import { stillThere } from "./api.js";
 import { Film } from "./film.js";
+import { showFilms } from "./films.js";
 import { Settings } from "./settings.js";
 import { copy, find, make, remember, remembered, showFieldError, tell } from "./ui.js";
 
@@ -24,6 +25,7 @@ export function makeTab(root, { models, limits }) {
   const address = (query) => `${location.origin}/#/sample?${query}`;
   const blank = () => film.expect(Math.min(Number(form.elements.n.value) || 16, limits.n), settings.model.shape);
   blank();
+  showFilms(find(".work", root), form, () => settings.model);
   for (const name of ["n", "model"]) form.elements[name].addEventListener("change", () => { if (!film.frames.length && !find(".primary", form).disabled) blank(); });
 
   function complain(error) {

@@ -34,9 +34,9 @@ function logTicks(low, high) {
 const capital = (words) => words[0].toUpperCase() + words.slice(1);
 
 export class Chart {
-  /** `where` names a place on the x-axis in the legend, xName the axis. */
-  constructor(place, { height = 260, log = false, zero = false, xLog = false, xName = "step", where = (x) => `at step ${count(x)}`, label }) {
-    Object.assign(this, { place, height, log, zero, xLog, xName, where, label, lines: [], off: new Set(), at: null, usual: null, empty: "Nothing measured yet" });
+  /** `where` names a place on the x-axis in the legend, xName the axis. `least` is what both axes show at least. */
+  constructor(place, { height = 260, log = false, zero = false, xLog = false, xName = "step", where = (x) => `at step ${count(x)}`, least = {}, label }) {
+    Object.assign(this, { place, height, log, zero, xLog, xName, where, least, label, lines: [], off: new Set(), at: null, usual: null, empty: "Nothing measured yet" });
     this.svg = shape("svg", { class: "plot", role: "img", tabindex: 0, "aria-label": label });
     this.legend = make("div", { className: "legend" });
     place.append(this.svg, this.legend);
@@ -82,8 +82,9 @@ export class Chart {
       this.drawLegend();
       return;
     }
-    const first = this.steps[0], last = this.steps.at(-1) > first ? this.steps.at(-1) : first + 1;
-    let low = Math.min(...values), high = Math.max(...values);
+    const wide = (wanted, ...found) => [Math.min(...found, ...(wanted ?? [])), Math.max(...found, ...(wanted ?? []))];
+    const [first, end] = wide(this.least.x, ...this.steps), last = end > first ? end : first + 1;
+    let [low, high] = wide(this.least.y, ...values);
     if (this.zero && !this.log) low = 0;
     if (high <= low) high = low + (Math.abs(low) || 1) * 0.1;
     const up = this.log ? Math.log : (y) => y;

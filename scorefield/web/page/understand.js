@@ -23,11 +23,11 @@ const METHODS = { exact: EXACT, ...SAMPLERS };
 const STEPS = [
   {
     title: "The score", left: ["exact", 0], right: ["langevin", 1000],
-    words: "The score, ∇ log q(x), points to where the data become denser: the arrows. On the left are exact samples of data with two modes, which hold 20 % and 80 % of it. On the right points start anywhere and follow the arrows, with a little noise: Langevin dynamics. They find the modes.",
+    words: "The score, ∇ log q(x), points to where the data become denser: the arrows. On the left are exact samples of data with two modes, which hold 20 % and 80 % of it. On the right points start anywhere and follow the arrows, with a little noise: Langevin dynamics. They find the modes.",
   },
   {
     title: "Wrong weights", left: ["exact", 0], right: ["langevin", 1000],
-    words: "But they find them in the wrong proportion. Between the modes there is almost no density, and the score there does not tell how much lies beyond, so a point stays on the side where it started. About half of the points end in each mode (right), and not 20 % and 80 % (left). More steps hardly help.",
+    words: "But they find them in the wrong proportion. Between the modes there is almost no density, and the score there does not tell how much lies beyond, so a point stays on the side where it started. About half of the points end in each mode (right), and not 20 % and 80 % (left). More steps hardly help.",
   },
   {
     title: "Noise levels", left: ["langevin", 1000], right: ["annealed_langevin", 1000],
@@ -42,7 +42,7 @@ const STEPS = [
 export function makeTab(root) {
   const form = find("form", root), seek = find(".seek", root), playButton = find(".play", root), notice = find(".notice", root);
   const chart = new Chart(find(".curve", root), {
-    height: 210, log: true, xLog: true, xName: "calls", where: (x) => `with ${count(x)} calls`, label: "Distance to the exact distribution by the number of calls. Arrow keys read it.",
+    height: 210, log: true, xLog: true, xName: "calls", where: (x) => `with up to ${count(x)} calls`, least: { x: [5, 1000], y: [0.02, 3] }, label: "Distance to the exact distribution by the number of calls. Arrow keys read it.",
   });
   chart.empty = "Measuring …";
   let step = 1, modes = PAPER(), fields = { ...USUAL };

@@ -62,51 +62,53 @@ def test_the_score_and_the_density_are_the_packages(run: Callable[..., Any]) -> 
         torch.testing.assert_close(torch.tensor(log_prob, dtype=torch.float64), known.log_prob(x, sigma))
 
 
-ANNEALED = {"step_size": 0.1, "steps": 3}
+SETTINGS: dict[str, dict[str, float]] = {
+    "langevin": {"step_size": 0.1, "steps": 5},
+    "annealed_langevin": {"step_size": 0.1, "steps": 3},
+    **{name: {} for name in ("euler", "heun", "dpmpp_2m", "dpmpp_3m", "adams_bashforth", "ancestral")},
+    "predictor_corrector": {},
+    "consistent_annealed": {"eta": 1.5 * (1 - 0.7)},
+}
+"""Of each sampler, for Python; those of the page are the same."""
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("langevin", {"step_size": 0.1, "steps": 5}),
-        ("annealed_langevin", ANNEALED),
-        *((name, {}) for name in ("euler", "heun", "dpmpp_2m", "dpmpp_3m", "adams_bashforth")),
-        *((name, {}) for name in ("ancestral", "predictor_corrector")),
-        ("consistent_annealed", {"eta": 1.5 * (1 - 0.7)}),
-    ],
-)
-def test_every_sampler_makes_the_packages_states(
-    run: Callable[..., Any], name: str, settings: dict[str, float]
-) -> None:
+def test_every_sampler_makes_the_packages_states(run: Callable[..., Any]) -> None:
     """With the same start and the same random numbers, up to the rounding of float64."""
     mixture = GaussianMixture(torch.tensor([LIGHT, HEAVY], dtype=torch.float64), 1.0, WEIGHTS)
     x, noise = 6 * points(8), [points(8, seed) for seed in range(1, 40)]
-    sigmas: Any = [5 * 0.7**k for k in range(7)] + ([] if name == "annealed_langevin" else [0.0])
-    sigmas = 2.0 if name == "langevin" else sigmas
-    left = iter(noise)
-    more = {**settings, **({"randn_like": lambda _: next(left)} if name != "euler" else {})}
-    states = list(getattr(samplers, name)(mixture.score, x, torch.tensor(sigmas, dtype=torch.float64), **more))
-    found = run(
-        """({ name, x, sigmas, settings, randn }) => {
-            let draws = 0;
-            const more = { ...settings, randn: () => Float64Array.from(randn[draws++]) };
-            const states = samplers[name]((x, sigma) => mixture.score(x, sigma), Float64Array.from(x), sigmas, more);
-            return [...states].map(({ x, sigma, step }) => ({ x: [...x], sigma, step }));
-        }""",
-        name=name,
-        x=x.flatten().tolist(),
-        sigmas=sigmas,
-        settings=settings,
-        randn=[z.flatten().tolist() for z in noise],
-    )
-    if name == "predictor_corrector":  # here a step is a correction and a prediction together
-        states = states[::2]
-    assert len(found) == len(states)
-    for ours, theirs in zip(found, states, strict=True):
-        assert ours["sigma"] == pytest.approx(theirs.sigma.item(), rel=1e-12)
-        torch.testing.assert_close(
-            torch.tensor(ours["x"], dtype=torch.float64).reshape(-1, 2), theirs.x, rtol=1e-10, atol=1e-10
+    for name, settings in SETTINGS.items():
+        path = [5 * 0.7**k for k in range(7)] + ([] if name == "annealed_langevin" else [0.0])
+        sigmas: Any = 2.0 if name == "langevin" else path
+        randn = iter(noise)
+        states = list(
+            getattr(samplers, name)(
+                mixture.score,
+                x,
+                torch.tensor(sigmas, dtype=torch.float64),
+                randn_like=lambda _, randn=randn: next(randn),
+                **settings,
+            )
         )
+        found = run(
+            """({ name, x, sigmas, settings, randn }) => {
+                let draws = 0;
+                const more = { ...settings, randn: () => Float64Array.from(randn[draws++]) };
+                const score = (x, sigma) => mixture.score(x, sigma);
+                const states = samplers[name](score, Float64Array.from(x), sigmas, more);
+                return [...states].map(({ x, sigma, step }) => ({ x: [...x], sigma, step }));
+            }""",
+            name=name,
+            x=x.flatten().tolist(),
+            sigmas=sigmas,
+            settings=settings,
+            randn=[z.flatten().tolist() for z in noise],
+        )
+        if name == "predictor_corrector":  # here a step is a correction and a prediction together
+            states = states[::2]
+        assert [each["sigma"] for each in found] == pytest.approx([state.sigma.item() for state in states], rel=1e-12)
+        ours = torch.tensor([each["x"] for each in found], dtype=torch.float64).reshape(len(states), -1, 2)
+        theirs = torch.stack([state.x for state in states])
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def test_schedules_and_calls_are_the_packages(run: Callable[..., Any]) -> None:
@@ -159,36 +161,32 @@ def test_random_numbers_are_normal_independent_and_seeded(run: Callable[..., Any
         assert abs((a * b).mean()) < 5 / math.sqrt(a.size)
 
 
-@pytest.mark.parametrize(
-    ("name", "calls"),
-    [
-        *(("langevin", 200), ("annealed_langevin", 200), ("euler", 5), ("dpmpp_2m", 10), ("ancestral", 20)),
-        *(("predictor_corrector", 20), ("consistent_annealed", 10)),
-    ],
-)
-def test_shares_and_distances_are_those_of_the_packages_samplers(
-    run: Callable[..., Any], name: str, calls: int
-) -> None:
+def test_shares_and_distances_are_those_of_the_packages_samplers(run: Callable[..., Any]) -> None:
     n = 10_000
-    share, distance = run(
-        """({ name, calls, ...problem }) => {
+    measured = {(each["sampler"], each["calls"]): each for each in json.loads(FRONTIER.read_text())["trials"]}
+    known = {
+        key: (measured[key]["value"], measured[key]["share"])
+        for key in (
+            *(("annealed_langevin", 200), ("euler", 5), ("dpmpp_2m", 10), ("ancestral", 20)),
+            *(("predictor_corrector", 20), ("consistent_annealed", 10)),
+        )
+    }
+    plain = samplers.AnnealedLangevin((1.0,), step_size=0.5, steps=200)
+    known["langevin", 200] = TOY.measure(TOY.sample(plain, n))
+    found = run(
+        """({ asked, ...problem }) => asked.map(([name, calls]) => {
             let end;
-            for (const state of samplers.start(name, calls, { ...problem, mixture }, noise)) end = state;
-            return [mixture.counts(end.x)[1] / noise.n, distanceTo(mixture, end.x)];
-        }""",
-        **{"name": name, "calls": calls, "n": n, "seed": 1, **PROBLEM},
+            for (const state of samplers.start(name, calls, { ...problem, mixture }, new Noise(1, 10000))) end = state;
+            return [distanceTo(mixture, end.x), mixture.counts(end.x)[1] / 10000];
+        })""",
+        asked=list(known),
+        **PROBLEM,
     )
-    if name == "langevin":
-        sampler: Any = samplers.AnnealedLangevin((1.0,), step_size=0.5, steps=calls)
-        known = TOY.measure(TOY.sample(sampler, n))
-    else:
-        trials = json.loads(FRONTIER.read_text())["trials"]
-        (trial,) = (each for each in trials if (each["sampler"], each["calls"]) == (name, calls))
-        known = trial["value"], trial["share"]
     # Standard errors: of the difference of two shares 0.006. A share off by 0.004 moves points by 10 in the mean over
     # the directions, so that a distance is off by up to 0.04, and the difference of two by 0.05.
-    assert share == pytest.approx(known[1], abs=4 * math.sqrt(2 * known[1] * (1 - known[1]) / n))
-    assert distance == pytest.approx(known[0], abs=4 * 0.05)
+    for (key, (distance, share)), ours in zip(known.items(), found, strict=True):
+        assert ours[0] == pytest.approx(distance, abs=4 * 0.05), key
+        assert ours[1] == pytest.approx(share, abs=4 * math.sqrt(2 * share * (1 - share) / n)), key
 
 
 def opened(page: Any, address: str, query: str = "") -> None:
@@ -252,19 +250,17 @@ def test_points_follow_the_modes_while_they_are_dragged(page: Any, address: str)
     plane = page.locator("#understand [data-side=right] .plane").bounding_box()
     page.locator("#understand [data-side=right] .handle >> nth=1").hover()
     page.mouse.down()
-    seen = set()
+    right = "#understand [data-side=right] canvas"
     for k in range(1, 4):
+        before = pixels(page, right)
         page.mouse.move(plane["x"] + plane["width"] * (0.8 - 0.2 * k), plane["y"] + plane["height"] * 0.25, steps=2)
-        page.wait_for_timeout(150)
-        seen.add(pixels(page, "#understand [data-side=right] canvas"))
+        until(page, f"document.querySelector('{right}').toDataURL() !== '{before}'")
     page.mouse.up()
-    assert len(seen) == 3
     page.focus("#understand [data-side=left] .handle >> nth=0")
     page.keyboard.press("Shift+ArrowDown")
     page.keyboard.press("ArrowLeft")
-    until(page, "location.hash.includes('modes=')")
-    (first, second) = page.evaluate("location.hash").split("modes=")[1].split(";")
-    assert first == "-5.25,-6,0.2"
+    until(page, "location.hash.includes('modes=-5.25,-6,0.2;')")
+    (_, second) = page.evaluate("location.hash").split("modes=")[1].split(";")
     assert [float(each) for each in second.split(",")] == pytest.approx([-4.8, 4, 0.8], abs=0.1)
     assert 74 < share(page, "right") < 86  # the exact share is 80 %, wherever the modes are
     page.fill("#understand tbody tr:nth-child(1) input", "0.8")
@@ -336,7 +332,7 @@ def test_a_link_shows_the_same_points_and_wrong_values_are_named(page: Any, addr
     until(page, "location.hash.includes('sigma_min=2')")
     for width in (1400, 1100, 390):
         page.set_viewport_size({"width": width, "height": 800})
-        page.fill("#understand [name=seed]", "4294967295")
+        page.fill("#understand [name=seed]", "999999")
         assert page.eval_on_selector("#understand [name=seed]", "seed => seed.scrollWidth <= seed.clientWidth")
 
 

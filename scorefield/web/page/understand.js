@@ -44,7 +44,6 @@ export function makeTab(root) {
   const chart = new Chart(find(".curve", root), {
     height: 210, log: true, xLog: true, xName: "calls", where: (x) => `with up to ${count(x)} calls`, least: { x: [5, 1000], y: [0.02, 3] }, label: "Distance to the exact distribution by the number of calls. Arrow keys read it.",
   });
-  chart.empty = "Measuring …";
   let step = 1, modes = PAPER(), fields = { ...USUAL };
   let clock = 0, ticking = null; // the clock goes from 0 to 1 over a run
   const panels = SIDES.map((side) => {
@@ -257,6 +256,7 @@ export function makeTab(root) {
     });
     const measured = ours.flatMap(({ points }) => points.map(([calls]) => calls));
     const exact = curves.exact?.length && measured.length ? [[Math.min(...measured), curves.exact[0][1]], [Math.max(...measured), curves.exact[0][1]]] : [];
+    chart.empty = chosen.every((name) => name === "exact") ? "Choose a sampler on one side." : "Measuring …";
     chart.usual = panels.findLast(({ method }) => method !== "exact")?.frames.at(-1)?.calls;
     chart.show([...ours.sort((a, b) => a.order - b.order), { name: "exact samples", colour: "var(--soft)", dash: "2 3", points: exact }]);
   }

@@ -65,7 +65,7 @@ def test_damaged_samples_are_reported_until_others_are_chosen(page: Any, address
     page.route(f"**/api/runs/{RUN}/samples/50.png", lambda route: route.fulfill(body=b"no", content_type="image/png"))
     page.wait_for_selector("#monitor .samples canvas")
     page.fill("#monitor .samples input", "0")
-    until(page, "document.querySelector('#monitor .when').textContent === 'This picture is damaged.'")
+    until(page, "document.querySelector('#monitor .when')?.textContent === 'This picture is damaged.'")
     with page.expect_response(f"**/api/runs/{RUN}"):  # an update, as every three seconds
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     page.wait_for_timeout(100)
@@ -82,7 +82,7 @@ def test_a_run_without_samples_says_why(page: Any, address: str) -> None:
     answer = {**run, "recipe": {**asdict(RECIPE), "previews": 0}, "held_out": {}, "images_per_second": 16031}
     page.route(f"**/api/runs/{RUN}", lambda route: route.fulfill(json=answer))
     page.goto(f"{address}/#/monitor")
-    until(page, "document.querySelector('#monitor .when').textContent.includes('previews is 0')")
+    until(page, "document.querySelector('#monitor .when')?.textContent.includes('previews is 0')")
     assert page.is_hidden("#monitor .samples input")
     speed = page.text_content("#monitor [data-chart=speed]")  # with a comma, as in the tiles
     assert "15,000" in speed

@@ -2,6 +2,10 @@
 
 import { count, digits, make } from "./ui.js";
 
+await new Promise((resolve) => { // the styles of the tabs that have charts
+  document.head.append(make("link", { rel: "stylesheet", href: "/static/lab.css", onload: resolve, onerror: resolve }));
+});
+
 const LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 24;
 
 function shape(tag, attributes, text) {

@@ -34,7 +34,36 @@ const againstSigma = (log, row) => sigmasOf(log).reverse().map((sigma) => [Numbe
 const heldOut = ({ held_out = {} }) => (held_out.columns?.includes("ema_held_out") ? "ema_held_out" : "held_out");
 const newest = (points) => points.findLast(([, value]) => value != null)?.[1];
 
+const BODY = `
+<div class="none card" hidden>
+<p>This server was started without a training run of yours, so the ones of pretrained models are shown. To see your own, start it with the folder of a run, or several:</p>
+<pre><code>scorefield serve runs/mine</code></pre>
+<p>No run yet? This command trains on a folder of your images, in about two minutes on two cores. The server may be started before it:</p>
+<pre><code>scorefield train tiny --data my_images --out runs/mine</code></pre>
+</div>
+<div class="some">
+<fieldset class="runs" hidden><legend>Runs</legend></fieldset>
+<p class="notice trouble" role="alert" hidden></p>
+<dl class="tiles"></dl>
+<div class="scroll"><table class="tally" hidden><thead></thead><tbody></tbody></table></div>
+<p class="small source" hidden></p>
+<div class="bar" role="progressbar" aria-label="Training progress" aria-valuemin="0" aria-valuemax="100" hidden><i></i></div>
+<div class="charts" hidden>
+<div class="card wide"><div class="chart-head"><h2 class="levels-title">Loss at each noise level</h2><div class="chart-tools"><div class="segments" role="radiogroup" aria-label="The horizontal axis">
+<label><input type="radio" name="loss-over" value="step" checked><span>over steps</span></label>
+<label><input type="radio" name="loss-over" value="sigma"><span>by σ</span></label>
+</div><label class="check"><input type="checkbox" class="log" checked>Log axes</label></div></div><p class="small levels-note"></p><div class="chart" data-chart="levels"></div></div>
+<div class="card samples"><h2>Samples</h2><div class="stage"><canvas role="img" aria-label="Samples" hidden></canvas></div><label class="field"><span class="when"></span><input type="range" min="0" max="0" value="0"></label></div>
+<div class="card"><h2>Training and held-out loss</h2><div class="chart" data-chart="held_out"></div></div>
+<div class="card"><h2>Learning rate</h2><div class="chart" data-chart="rate"></div></div>
+<div class="card"><h2>Images per second</h2><div class="chart" data-chart="speed"></div></div>
+</div>
+<details hidden><summary>Recipe</summary><dl class="recipe"></dl></details>
+</div>
+`;
+
 export function makeTab(root) {
+  root.insertAdjacentHTML("beforeend", BODY);
   const chart = (name, height, label, more = {}) => new Chart(find(`[data-chart=${name}]`, root), { height, label: `${label} Arrow keys read it.`, ...more });
   const charts = {
     levels: chart("levels", 320, "Training loss.", { log: true }),

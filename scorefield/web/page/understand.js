@@ -39,7 +39,36 @@ const STEPS = [
   },
 ];
 
+const BODY = `
+<ol class="steps"></ol>
+<div class="caption"><p class="prose" aria-live="polite"></p><button type="button" class="primary next"></button></div>
+<p class="notice error" role="alert" hidden></p>
+<div class="lab">
+<figure data-side="left"><figcaption><select class="method" aria-label="Method on the left"></select><select class="calls" aria-label="Network calls on the left"></select><span class="sigma"></span></figcaption><div class="plane"><canvas role="img"></canvas></div><p class="small about"></p></figure>
+<figure data-side="right"><figcaption><select class="method" aria-label="Method on the right"></select><select class="calls" aria-label="Network calls on the right"></select><span class="sigma"></span></figcaption><div class="plane"><canvas role="img"></canvas></div><p class="small about"></p></figure>
+<div class="player"><button type="button" class="play round" aria-label="Play"></button><div class="track"><input type="range" class="seek" min="0" max="1000" value="0"><div class="ends small"><span></span><span></span></div></div><output class="time small"></output></div>
+<div class="beside">
+<table class="shares"><caption>Share of the points nearest to each mode</caption>
+<thead><tr><th scope="col">Mode</th><th scope="col">Weight</th><th scope="col">True</th><th scope="col" class="left"></th><th scope="col" class="right"></th><th><span class="sr">Remove</span></th></tr></thead><tbody></tbody></table>
+<div class="buttons"><button type="button" class="add">Add a mode</button><button type="button" class="reset">As in the paper</button><button type="button" class="link">Copy link</button></div>
+<h2>Distance to the exact distribution</h2>
+<p class="small">Of 10,000 points, by the number of calls. Exact samples are not at 0 either, by chance.</p>
+<div class="chart curve"></div>
+</div>
+</div>
+<details class="more"><summary>Settings</summary>
+<form class="fields" autocomplete="off" novalidate>
+<label class="field"><span>Points</span><input name="n" inputmode="numeric" aria-describedby="help-n"><small id="help-n">In each plane. The chart uses 10,000.</small></label>
+<label class="field"><span>Seed</span><span class="pair"><input name="seed" inputmode="numeric" aria-describedby="help-seed"><button type="button" class="dice round" aria-label="Another seed" title="Another seed"></button></span><small id="help-seed">The same seed gives the same picture.</small></label>
+<label class="field"><span>Largest σ</span><input name="sigma_max" inputmode="decimal" aria-describedby="help-sigma_max"><small id="help-sigma_max">The first noise level: more than the distance between the modes.</small></label>
+<label class="field"><span>Smallest σ</span><input name="sigma_min" inputmode="decimal" aria-describedby="help-sigma_min"><small id="help-sigma_min">The width of the modes in the data, where sampling ends.</small></label>
+<label class="field"><span>Levels</span><input name="levels" inputmode="numeric" aria-describedby="help-levels"><small id="help-levels">Noise levels of annealed Langevin, evenly spaced in log σ.</small></label>
+<label class="field"><span>Step size ε</span><input name="step_size" inputmode="decimal" aria-describedby="help-step_size"><small id="help-step_size">Of Langevin with 1,000 calls; with fewer calls the steps are longer.</small></label>
+</form></details>
+`;
+
 export function makeTab(root) {
+  root.insertAdjacentHTML("beforeend", BODY);
   const form = find("form", root), seek = find(".seek", root), playButton = find(".play", root), notice = find(".notice", root);
   const chart = new Chart(find(".curve", root), {
     height: 210, log: true, xLog: true, xName: "calls", where: (x) => `with up to ${count(x)} calls`, least: { x: [5, 1000], y: [0.02, 3] }, label: "Distance to the exact distribution by the number of calls. Arrow keys read it.",

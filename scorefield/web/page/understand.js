@@ -292,7 +292,7 @@ export function makeTab(root) {
 
   // -------- changes, and the address that describes them
 
-  let pending = null, later = null, current = recalled("understand") ?? "";
+  let pending = null, later = null, current = recalled("understand-link") ?? "";
 
   /** The mixture or a setting has changed: the same run at the same time is computed anew, once for each picture on the screen. */
   function changed() {
@@ -319,7 +319,7 @@ export function makeTab(root) {
 
   function remember() {
     clearTimeout(later);
-    keep("understand", current = query());
+    keep("understand-link", current = query());
     if (!root.hidden) history.replaceState(null, "", `#/understand?${current}`);
   }
 

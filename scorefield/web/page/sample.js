@@ -2,9 +2,9 @@
 
 import { stillThere } from "./api.js";
 import { Film } from "./film.js";
-import { showFilms } from "./films.js";
 import { Settings } from "./settings.js";
 import { copy, find, make, remember, remembered, showFieldError, tell } from "./ui.js";
+import { showFilms } from "./films.js";
 
 export function makeTab(root, { models, limits }) {
   const form = find("form", root);

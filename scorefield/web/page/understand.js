@@ -47,7 +47,7 @@ const BODY = `
 <figure data-side="left"><figcaption><select class="method" aria-label="Method on the left"></select><select class="calls" aria-label="Network calls on the left"></select><span class="sigma"></span></figcaption><div class="plane"><canvas role="img"></canvas></div><p class="small about"></p></figure>
 <figure data-side="right"><figcaption><select class="method" aria-label="Method on the right"></select><select class="calls" aria-label="Network calls on the right"></select><span class="sigma"></span></figcaption><div class="plane"><canvas role="img"></canvas></div><p class="small about"></p></figure>
 <div class="player"><button type="button" class="play round" aria-label="Play"></button><div class="track"><input type="range" class="seek" min="0" max="1000" value="0"><div class="ends small"><span></span><span></span></div></div><output class="time small"></output></div>
-<div class="beside">
+<div class="margin">
 <table class="shares"><caption>Share of the points nearest to each mode</caption>
 <thead><tr><th scope="col">Mode</th><th scope="col">Weight</th><th scope="col">True</th><th scope="col" class="left"></th><th scope="col" class="right"></th><th><span class="sr">Remove</span></th></tr></thead><tbody></tbody></table>
 <div class="buttons"><button type="button" class="add">Add a mode</button><button type="button" class="reset">As in the paper</button><button type="button" class="link">Copy link</button></div>

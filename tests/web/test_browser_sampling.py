@@ -29,7 +29,7 @@ def test_the_page_loads_fast_is_small_and_loads_nothing_from_elsewhere(page: Any
     page.wait_for_load_state("networkidle")
     assert 30_000 < sum(sizes) < 80_000
     assert page.title() == "Sample · scorefield"
-    for tab in ("Inpaint", "Understand", "Monitor"):
+    for tab in ("Restore", "Interpolate", "Understand", "Monitor"):
         page.get_by_role("tab", name=tab).click()
         page.wait_for_selector(f"#{tab.lower()}:not([hidden]) h1")
     page.goto(f"{address}/api")
@@ -38,7 +38,8 @@ def test_the_page_loads_fast_is_small_and_loads_nothing_from_elsewhere(page: Any
 
 PLACES = {
     "#/sample": "#sample form:has(.cost:not(:empty)) .primary",
-    "#/inpaint": "#inpaint:has(.examples [aria-pressed=true]) .primary",
+    "#/restore": "#restore:has(.examples [aria-pressed=true]) .primary",
+    "#/interpolate": "#interpolate:has(.examples [aria-pressed=true]) .primary",
     "#/understand": "#understand:has(tbody button) .primary",
     "#/monitor": "#monitor .charts .legend button",
     "api": "main",
@@ -95,19 +96,19 @@ def test_every_tab_can_be_used_with_few_pixels_and_in_any_colours(page: Any, add
 
 def test_what_is_chosen_is_visible_in_forced_colours(page: Any, address: str) -> None:
     page.emulate_media(forced_colors="active")
-    page.goto(f"{address}/#/inpaint")
-    page.wait_for_selector("#inpaint .examples [aria-pressed=true]")
+    page.goto(f"{address}/#/restore")
+    page.wait_for_selector("#restore .examples [aria-pressed=true]")
 
     def shots(*selectors: str) -> list[bytes]:
         page.mouse.move(0, 0)
         page.evaluate("document.activeElement.blur()")
         return [page.locator(each).screenshot() for each in selectors]
 
-    places = ("#tab-monitor", "#inpaint .pace label:last-of-type", "#inpaint .examples button >> nth=1")
+    places = ("#tab-monitor", "#restore .tasks label:nth-of-type(2)", "#restore .examples button >> nth=1")
     other = shots(*places)
-    page.check("#inpaint [name=pace][value='10']", force=True)
-    page.click("#inpaint .examples button >> nth=1")
-    page.wait_for_selector("#inpaint .examples button:nth-child(2)[aria-pressed=true]")
+    page.check("#restore [name=task][value=blur]", force=True)
+    page.click("#restore .examples button >> nth=1")
+    page.wait_for_selector("#restore .examples button:nth-child(2)[aria-pressed=true]")
     chosen = shots(*places[1:])
     page.click("#tab-monitor")
     chosen = [*shots(places[0]), *chosen]
@@ -119,9 +120,9 @@ def test_arrow_keys_move_between_tabs(page: Any, address: str) -> None:
     page.wait_for_selector("#sample [name=model] option", state="attached")
     page.focus("#tab-sample")
     page.keyboard.press("ArrowRight")
-    page.wait_for_selector("#inpaint:not([hidden])")
-    assert page.evaluate("document.activeElement.id") == "tab-inpaint"
-    assert page.get_attribute("#tab-inpaint", "aria-selected") == "true"
+    page.wait_for_selector("#restore:not([hidden])")
+    assert page.evaluate("document.activeElement.id") == "tab-restore"
+    assert page.get_attribute("#tab-restore", "aria-selected") == "true"
     assert page.get_attribute("#tab-sample", "tabindex") == "-1"
 
 
@@ -138,10 +139,11 @@ def requested_jobs(page: Any) -> list[Any]:
 def test_samples_are_drawn_played_again_and_saved(page: Any, address: str) -> None:
     page.expected = ["500"]
     held: list[Any] = []
-    page.route("**/frames/24.png", lambda route: held.append(route))  # the last images, which arrive late
+    page.route("**/frames/24.png*", lambda route: held.append(route))  # the last images, which arrive late
     page.goto(address)
     page.select_option("#sample [name=model]", "mnist-small")
     page.fill("#sample [name=n]", "4")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
     page.check("#sample [name=pace][value='1']", force=True)
     assert page.input_value("#sample [name=steps]") == "8"
     assert page.input_value("#sample [name=step_size]") == "2e-5"
@@ -156,7 +158,7 @@ def test_samples_are_drawn_played_again_and_saved(page: Any, address: str) -> No
         "done" in words.lower() for words in page.locator("#sample .readout, #sample .live").all_text_contents()
     )
     assert len(held) == 1
-    page.unroute("**/frames/24.png")
+    page.unroute("**/frames/24.png*")
     held[0].fulfill(status=500)  # the page asks for them again
     page.wait_for_selector("#sample .after:not([hidden])")
     total = 3 * 8
@@ -199,6 +201,7 @@ def test_samples_are_drawn_played_again_and_saved(page: Any, address: str) -> No
 def test_a_link_draws_the_same_images(page: Any, address: str) -> None:
     page.goto(address)
     page.select_option("#sample [name=model]", "mnist-small")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
     for name, value in {"n": "3", "seed": "7", "steps": "2", "step_size": "3e-5"}.items():
         page.fill(f"#sample [name={name}]", value)
     page.check("#sample [name=denoise]")
@@ -228,6 +231,7 @@ def test_a_running_job_is_followed_after_a_reload_and_stopped_by_the_keyboard(pa
     asked = requested_jobs(page)
     page.goto(address)
     page.fill("#sample [name=n]", "64")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
     page.fill("#sample [name=steps]", "200")
     page.focus("#sample .primary")
     page.keyboard.press("Enter")
@@ -258,6 +262,7 @@ def test_a_wrong_number_is_reported_beside_its_field(page: Any, address: str) ->
         assert page.evaluate("document.activeElement.name") == name
         page.fill(f"#sample [name={name}]", "2")
         assert page.is_hidden("#sample .wrong")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
     page.fill("#sample [name=step_size]", "1e-3")
     assert "4σ² = 0.0004" in page.text_content("#sample .pace-note")
     page.fill("#sample [name=step_size]", "1e-5")
@@ -364,8 +369,8 @@ def test_a_long_job_needs_a_second_press_and_a_link_to_it_starts_nothing(page: A
 
 def test_the_server_s_own_estimate_is_shown(page: Any, address: str) -> None:
     page.unroute("**/api/estimate")
-    page.goto(f"{address}/#/inpaint")
-    until(page, "/^Takes about \\d+\\s(s|min)\\.$/.test(document.querySelector('#inpaint .cost')?.textContent)")
+    page.goto(f"{address}/#/restore")
+    until(page, "/^Takes about \\d+\\s(s|min)\\.$/.test(document.querySelector('#restore .cost')?.textContent)")
 
 
 # ---------------------------------------------------------------- reloading, links and lists
@@ -375,6 +380,7 @@ def test_a_reloaded_page_shows_its_job_again(page: Any, address: str) -> None:
     asked = requested_jobs(page)
     page.goto(address)
     page.fill("#sample [name=n]", "2")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
     page.fill("#sample [name=steps]", "2")
     draw(page)
     one = pixels(page, "#sample canvas")
@@ -394,11 +400,11 @@ def test_the_page_works_without_session_storage(page: Any, address: str) -> None
     denied = "Object.defineProperty(window, 'sessionStorage', {get() { throw new DOMException('denied') }})"
     page.add_init_script(denied)
     page.goto(address)
-    page.fill("#sample [name=steps]", "1")
+    page.fill("#sample [name=n]", "1")
     draw(page)
-    page.click("#tab-inpaint")
+    page.click("#tab-restore")
     until(page, "document.querySelector('#fitted').textContent !== ''")
-    draw(page, "inpaint")
+    draw(page, "restore")
 
 
 def test_two_quick_changes_of_the_address_draw_the_last(page: Any, address: str) -> None:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -425,3 +427,107 @@ def test_an_image_wider_than_the_view_scrolls_without_zoom(page: Any, address: s
     assert seen(page)["left"] == WIDTH - box[1]
     page.mouse.click(*place_in_large(page, WIDTH - 0.5, 2.5))
     assert hidden_pixels(page) == [(WIDTH - 1, 2)]
+
+
+# ---------------------------------------------------------------- other tasks, links, drawings
+
+
+def shown(page: Any, selector: str) -> np.ndarray:
+    """The grey values of a canvas."""
+    content = pixels(page, selector).partition(",")[2]
+    return picture(base64.b64decode(content)).astype(int)
+
+
+def few_calls(page: Any) -> None:
+    page.select_option("#restore [name=sampler]", "consistent_annealed")
+    page.fill("#restore [name=calls]", "6")
+
+
+@pytest.mark.parametrize("task", ["superres", "blur"])
+def test_what_is_left_is_shown_before_and_measured_after(page: Any, address: str, task: str) -> None:
+    """The preview, which the browser computes, is the measurement of the server; then the mean and the deviation."""
+    open_editor(page, address)
+    page.focus("#restore [name=task]:checked")
+    page.keyboard.press("ArrowRight")
+    if task == "superres":
+        page.keyboard.press("ArrowRight")
+        page.check("#restore [name=superres][value='2']", force=True)
+    assert page.is_hidden("#restore .editor")
+    assert page.is_disabled("#restore [name=method] option[value=replace]")
+    before = shown(page, "#restore .preview canvas")
+    zoom = len(before) // SIZE
+    page.fill("#restore [name=noise]", "1e-6")
+    page.fill("#restore [name=n]", "3")
+    few_calls(page)
+    draw(page, "restore")
+    until(page, "!document.querySelector('#restore .numbers').hidden")
+    measured = shown(page, "#restore .measurement canvas")
+    assert abs(before[::zoom, ::zoom] - measured).max() <= 1
+    array = np.load(io.BytesIO(downloaded(page, "#restore .downloads button:has-text('NPY')")[1]))[..., 0]
+    assert abs(shown(page, "#restore .mean canvas") - array.mean(0)).max() <= 1
+    std = array.std(0)
+    assert abs(shown(page, "#restore .deviation canvas") - 255 * std / std.max()).max() <= 1
+    assert f"white: {std.max() / 255:.3g}" in page.text_content("#restore .deviation figcaption")
+    assert "Residual" in page.text_content("#restore .numbers")
+
+
+def test_a_link_restores_the_example_with_a_painted_hole(page: Any, address: str) -> None:
+    open_editor(page, address)
+    page.select_option("#restore [name=model]", "pets")
+    until(page, "document.querySelector('#fitted').textContent.includes('as the model sees it')")
+    page.click("#restore [data-do=clear]")
+    page.mouse.click(*place(page, 5.5, 6.5))
+    page.select_option("#restore [name=method]", "diffpir")
+    page.fill("#restore [name=n]", "2")
+    page.fill("#restore [name=calls]", "3")
+    draw(page, "restore")
+    assert "9 of 144" in page.text_content("#restore .hole-count")
+    one, link = pixels(page, "#restore canvas.sheet"), page.url
+    assert "example=2" in link
+    page.evaluate("sessionStorage.clear()")  # as for somebody else
+    page.goto("about:blank")
+    page.goto(link.replace("seed=0", "seed=1"))
+    page.wait_for_selector("#restore .after:not([hidden])")
+    assert "9 of 144" in page.text_content("#restore .hole-count")
+    assert pixels(page, "#restore canvas.sheet") != one
+    page.evaluate(f"location.hash = {link.partition('#')[2]!r}")
+    until(page, f"document.querySelector('#restore canvas.sheet').toDataURL() === {json.dumps(one)}")
+    page.evaluate("location.hash = '#/inpaint'")  # as in old links
+    until(page, "document.title.startsWith('Restore')")
+    page.evaluate("location.hash = '#/restore?task=gray&model=pets&example=2'")
+    until(page, "document.querySelector('#restore .error').textContent.includes('does not suit pets')")
+
+
+def test_a_drawing_is_an_image_to_restore(page: Any, address: str) -> None:
+    """By mouse and by the keyboard; it is moved to the middle. It cannot be in a link, and the page says so."""
+    open_editor(page, address)
+    page.click("#restore .own")
+    pad = page.locator("#restore .pad canvas")
+    pad.scroll_into_view_if_needed()
+    box = pad.bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 20, box["y"] + 100)
+    page.mouse.up()
+    page.click("#restore .take")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('drawing.png')")
+    page.check("#restore [name=task][value=blur]", force=True)
+    page.fill("#restore [name=blur]", "0.5")
+    left = shown(page, "#restore .preview canvas")
+    column = left.sum(0)
+    assert abs((column * np.arange(len(column))).sum() / column.sum() - len(column) / 2) < len(column) / 20
+    assert left.max() > 100
+    vertical = pixels(page, "#restore .preview canvas")
+    page.click("#restore .wipe")
+    page.focus("#restore .pad canvas")
+    page.keyboard.down("Space")
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.up("Space")
+    page.click("#restore .take")
+    until(page, f"document.querySelector('#restore .preview canvas').toDataURL() !== {json.dumps(vertical)}")
+    page.fill("#restore [name=n]", "1")
+    few_calls(page)
+    draw(page, "restore")
+    assert "could not hold your own image" in page.text_content("#restore .downloads")
+    assert page.url.endswith("#/restore")

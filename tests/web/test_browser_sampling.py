@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from web.browser import RUN, SIZE, downloaded, draw, picture, pixels, until
+from web.browser import SIZE, downloaded, draw, picture, pixels, until
 from web.browser import address as address
 from web.browser import browser as browser
 from web.browser import page as page
@@ -27,7 +27,7 @@ def test_the_page_loads_fast_is_small_and_loads_nothing_from_elsewhere(page: Any
     page.wait_for_selector("#sample [name=model] option", state="attached")
     assert time.perf_counter() - started < 3  # 0.2 s on an idle machine
     page.wait_for_load_state("networkidle")
-    assert 30_000 < sum(sizes) < 80_000
+    assert 30_000 < sum(sizes) < 100_000
     assert page.title() == "Sample · scorefield"
     for tab in ("Restore", "Interpolate", "Understand", "Monitor"):
         page.get_by_role("tab", name=tab).click()
@@ -430,7 +430,12 @@ def test_new_models_can_be_chosen_without_a_reload(page: Any, address: str) -> N
     page.route("**/api/models", more)
     page.goto(address)
     page.wait_for_selector("#sample [name=model] option", state="attached")
-    assert page.locator("#sample [name=model] option").all_text_contents() == ["first (run)", "large", "mnist-small"]
+    assert page.locator("#sample [name=model] option").all_text_contents() == [
+        "first (run)",
+        "large",
+        "pets",
+        "mnist-small",
+    ]
     chosen = page.input_value("#sample [name=model]")
     known["later"] = True
     page.click("#tab-monitor")
@@ -438,29 +443,108 @@ def test_new_models_can_be_chosen_without_a_reload(page: Any, address: str) -> N
     assert page.input_value("#sample [name=model]") == chosen
 
 
-def test_a_model_with_another_sampler_has_no_settings_of_langevin_dynamics(page: Any, address: str) -> None:
-    """Such models are those of networks for all noise levels. They are drawn with their own sampler."""
-
-    def other(route: Any) -> None:
-        answer = route.fetch().json()
-        sampler = {"name": "heun", "calls": 35, "sigmas": [1.0]}
-        answer["models"][0] |= {"steps": None, "step_size": None, "paces": {}, "sampler": sampler}
-        route.fulfill(json=answer)
-
-    page.route("**/api/models", other)
+def test_samplers_have_their_own_settings_and_those_of_the_model_stay_its_own(page: Any, address: str) -> None:
+    """A request names the sampler and its calls only where they are not the model's own."""
     asked = requested_jobs(page)
     page.goto(f"{address}/#/sample")
-    page.wait_for_selector("#sample .pace-note:not(:empty)")
-    assert page.text_content("#sample .pace-note") == "The model’s own sampler: heun, 35 network calls per image."
-    assert (
-        not page.locator("#sample")
-        .locator(".pace, [name=steps], [name=step_size], [name=denoise]")
-        .locator("visible=true")
-        .count()
-    )
+    page.select_option("#sample [name=model]", "pets")
+    langevin = page.locator("#sample").locator(".pace, [name=steps], [name=step_size], [name=denoise]")
+    assert (langevin.locator("visible=true").count(), page.input_value("#sample [name=calls]")) == (0, "3")
+    assert page.text_content("#sample .sampler-note").startswith("The model’s own. The probability flow by Heun's")
     page.fill("#sample [name=n]", "2")
     draw(page)
-    assert asked == [{"model": RUN, "n": 2, "seed": 0}]
+    page.fill("#sample [name=calls]", "5")
+    draw(page)
+    page.select_option("#sample [name=sampler]", "euler")
+    page.fill("#sample [name=calls]", "4")
+    page.select_option("#sample [name=label]", "dog")
+    page.fill("#sample [name=guidance]", "1.5")
+    draw(page)
+    first = {"model": "pets", "n": 2, "seed": 0}
+    last = {"label": "dog", "guidance": 1.5, "sampler": "euler", "calls": 4}
+    assert asked == [first, first | {"calls": 5}, first | last]
+    assert page.text_content("#sample .command code").startswith("scorefield sample")
+    assert "--label dog --guidance 1.5 --sampler euler --calls 4" in page.text_content("#sample .command code")
+    one, link = pixels(page, "#sample canvas"), page.url
+    page.goto("about:blank")
+    page.goto(link)  # with the class, the guidance and the sampler
+    page.wait_for_selector("#sample .after:not([hidden])")
+    assert pixels(page, "#sample canvas") == one
+    assert page.input_value("#sample [name=guidance]") == "1.5"
+    page.select_option("#sample [name=model]", "mnist-small")  # which knows three noise levels, and no classes
+    assert page.is_hidden("#sample [name=label]")
+    assert page.input_value("#sample [name=sampler]") == "annealed_langevin"
+    page.select_option("#sample [name=sampler]", "consistent_annealed")
+    assert page.locator("#sample [name=sampler] option[value=euler]").count() == 0
+    assert langevin.locator("visible=true").count() == 0
+
+
+def test_a_step_is_shown_as_an_estimate_or_with_its_noise(page: Any, address: str) -> None:
+    """At the end both are the image."""
+    page.goto(f"{address}/#/sample?model=pets&n=2&calls=7")
+    page.wait_for_selector("#sample .after:not([hidden])")
+    end, last = pixels(page, "#sample canvas"), page.get_attribute("#sample .seek", "max")
+    page.fill("#sample .seek", "1")
+    estimate = pixels(page, "#sample canvas")
+    page.focus("#sample .view [value=denoised]")
+    page.keyboard.press("ArrowRight")
+    until(page, f"document.querySelector('#sample canvas').toDataURL() !== {json.dumps(estimate)}")
+    noisy = pixels(page, "#sample canvas")
+    page.fill("#sample .seek", last)
+    assert pixels(page, "#sample canvas") == end
+    page.fill("#sample .seek", "1")
+    page.check("#sample .view [value=denoised]", force=True)
+    until(page, f"document.querySelector('#sample canvas').toDataURL() === {json.dumps(estimate)}")
+    assert noisy != estimate
+
+
+def test_a_faster_sampler_is_offered_for_a_long_job_and_touch_takes_it(browser: Any, address: str) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, color_scheme="dark")
+    page = context.new_page()
+    asked = requested_jobs(page)
+
+    def estimate(route: Any) -> None:
+        settings = route.request.post_data_json
+        route.fulfill(json={"seconds": 4.0 * settings.get("calls", 3 * settings.get("steps", 0))})
+
+    page.route("**/api/estimate", estimate)
+    page.goto(f"{address}/#/sample")
+    page.wait_for_selector("#sample [name=model] option", state="attached")
     page.select_option("#sample [name=model]", "mnist-small")
-    assert page.is_visible("#sample [name=steps]")
-    assert (page.input_value("#sample [name=steps]"), page.input_value("#sample [name=step_size]")) == ("2", "8e-5")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
+    page.fill("#sample [name=n]", "1")
+    page.fill("#sample [name=steps]", "100")
+    page.tap("#sample .primary")
+    page.wait_for_selector("#sample .confirm:not([hidden])")
+    words = page.text_content("#sample .confirm p").replace("\u00a0", " ")
+    assert "take about 20 min" in words
+    assert "Consistent annealed with 30 calls takes about 2 min." in words
+    with page.expect_response("**/api/sample"):
+        page.tap("#sample .faster")
+    page.wait_for_selector("#sample .after:not([hidden])")
+    wanted = {"model": "mnist-small", "n": 1, "seed": 0, "sampler": "consistent_annealed", "calls": 30}
+    assert asked == [wanted]
+    context.close()
+
+
+def test_results_are_kept_in_this_browser_and_lead_back(page: Any, address: str) -> None:
+    page.goto(f"{address}/api")
+    page.evaluate("localStorage.clear()")  # what the tests before have left
+    page.goto(f"{address}/#/sample?model=pets&n=2&seed=4")
+    page.wait_for_selector("#gallery li")
+    one = pixels(page, "#sample canvas")
+    page.goto(f"{address}/#/monitor")
+    until(page, "document.querySelector('#gallery').hidden")
+    page.goto("about:blank")
+    page.goto(f"{address}/#/restore")
+    page.wait_for_selector("#gallery li")
+    assert page.get_attribute("#gallery li img", "alt") == "2 × pets, seed 4"
+    page.click("#gallery li a")
+    page.wait_for_selector("#sample .after:not([hidden])")
+    assert pixels(page, "#sample canvas") == one
+    page.click("#gallery .empty")
+    assert page.locator("#gallery li").count() == 0
+    assert page.is_hidden("#gallery")
+    page.reload()
+    page.wait_for_selector("#sample .after:not([hidden])")  # shown again, not made again
+    assert page.is_hidden("#gallery")

@@ -8,7 +8,7 @@ const MARGIN = 4 / 28; // around a digit, as in MNIST
 export class Pad {
   constructor(canvas) {
     Object.assign(this, { canvas, pen: null, at: [canvas.width / 2, canvas.height / 2], down: false });
-    this.context = canvas.getContext("2d");
+    this.context = canvas.getContext("2d", { willReadFrequently: true });
     this.clear();
     canvas.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;

@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 from scorefield.data import pictures
 from scorefield.data.masks import NAMES, make_mask
 from scorefield.images import completion_row, grid, png, save_completions, save_gif, save_images, save_png, zoom_for
-from scorefield.web import interpolating, monitor, playground, restoring, sampling
+from scorefield.web import interpolating, monitor, openapi, playground, restoring, sampling
 from scorefield.web.estimates import Speeds, rounded
 from scorefield.web.jobs import ENDED, Job, Update, Worker
 from scorefield.web.limits import Limits
@@ -68,6 +68,7 @@ class Api:
 
     def routes(self) -> list[Route]:
         return [
+            Route("/api/openapi.json", self.openapi),
             Route("/api/models", self.list_models),
             Route("/api/examples/{name}.png", self.example),
             Route("/api/sample", self.sample, methods=["POST"]),
@@ -94,6 +95,9 @@ class Api:
         cards = self.models.cards().values()
         return JSONResponse({"models": [card.described() for card in cards], "limits": asdict(self.limits)})
 
+    def openapi(self, request: Request) -> Response:
+        return JSONResponse(openapi.description(self.limits))
+
     def example(self, request: Request) -> Response:
         return Response(_example(request.path_params["name"]).content, media_type="image/png")
 
@@ -104,9 +108,9 @@ class Api:
     async def estimate(self, request: Request) -> Response:
         fields = Fields(await read_json(request, self.limits), KNOWN["estimate"]())
         wanted = await self._read_sample(fields)
-        cost: Cost = sampling.estimate
+        method, cost = restoring.read_method(fields), sampling.estimate
         if fields.text("method") is not None:
-            cost = partial(restoring.estimate, method=restoring.read_method(fields))
+            cost = partial(restoring.estimate, method=method)
         return JSONResponse({"seconds": rounded(await self._estimate(wanted, cost))})
 
     async def fit(self, request: Request) -> Response:

@@ -1,9 +1,9 @@
 """Take the screenshots of docs/web: python scripts/screenshots.py [MODEL ...]
 
-A server with these models, beside the pretrained ones, is used by a real browser, like a user would. Interpolation needs
-a model for all noise levels among them. It takes some minutes on two cores.
+A real browser uses a server with these models, beside the pretrained ones, as a user would. Interpolation needs a model
+for all noise levels among them. It takes some minutes on two cores.
 """
-# ruff: noqa: ANN401, T201 (without playwright its types are missing; a program prints)
+# ruff: noqa: ANN401 (without playwright its types are missing; a program prints)
 
 from __future__ import annotations
 
@@ -69,16 +69,17 @@ def hole(page: Any, address: str) -> None:
     page.wait_for_selector("#restore .examples [aria-pressed=true]")
     page.click("#restore [data-preset=bottom]")
     done(page, "restore")
+    page.evaluate("document.querySelector('#restore .work > h2').scrollIntoView()")
 
 
 def interpolate(page: Any, address: str) -> None:
     page.goto(f"{address}/#/interpolate")
     page.wait_for_selector("#interpolate [name=model] option", state="attached")
     done(page, "interpolate")
-    page.fill("#interpolate .way", "4")
+    page.fill("#interpolate .way", "5")
 
 
-SHOTS: dict[str, tuple[Callable[[Any, str], None], dict[str, int], str]] = {
+SHOTS: dict[str, tuple[Callable[[Any, str], None], Any, Any]] = {
     "sample": (sample, WIDE, "light"),
     "restore": (restore, WIDE, "light"),
     "interpolate": (interpolate, WIDE, "light"),
@@ -95,7 +96,7 @@ def main() -> None:
         for name, (use, screen, scheme) in SHOTS.items():
             page = browser.new_page(viewport=screen, color_scheme=scheme, device_scale_factor=1.5)
             use(page, address)
-            page.screenshot(path=PLACE / f"{name}.png", full_page=True)
+            page.screenshot(path=PLACE / f"{name}.png", full_page=screen is WIDE)
             print(PLACE / f"{name}.png")
             page.close()
 

@@ -112,12 +112,12 @@ def interpolation_job(
                 raise ValueError("cancelled")
 
         first = np.stack([ends[0] if 2 * k < frames else ends[1] for k in range(frames)])
-        yield Update(0, 1.0, 1, first)
+        yield Update(frame=first)
         made, _ = interpolation.between_images(
             models.load(card), (x[0], x[1]), frames, label=label, tolerance=tolerance, on_call=stop_if_cancelled
         )
         with pytorch_threads(1):
-            yield Update(1, 0.0, 1, to_bytes(torch.clamp(made, 0, 1)))
+            yield Update(1, frame=to_bytes(torch.clamp(made, 0, 1)))
 
     job = Job(
         "interpolate",

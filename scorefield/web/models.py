@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from scorefield import samplers
 from scorefield.data.named import short_name
 from scorefield.distributed import pick_device
+from scorefield.evaluation.interpolation import deterministic
 from scorefield.models.checkpoint import BrokenCheckpointError, model_files, newest_whole
 from scorefield.models.model import Header, Model, load, parse_header
 from scorefield.models.pretrained import find, pretrained_models
@@ -114,6 +115,7 @@ class Card:
     def described(self) -> dict[str, Any]:
         """The model's description for JSON."""
         sampler, start, quick = samplers.to_dict(self.sampler), self.header.recipe.start, self.quick
+        flow: Any = None if self.accepted is None else deterministic(self.sampler, None, self.accepted)
         return {
             "name": self.name,
             "shape": self.shape,
@@ -133,6 +135,7 @@ class Card:
             "labels": self.header.labels,
             "null_label": self.null_label,
             "range": None if self.accepted is None else [self.accepted.low, self.accepted.high],
+            "flow": None if flow is None else {"sampler": flow.name, "calls": flow.calls},
         }
 
 

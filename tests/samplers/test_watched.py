@@ -39,18 +39,18 @@ def test_the_states_are_the_same_and_no_call_is_added(name: str) -> None:
 def test_the_estimate_belongs_to_the_last_call() -> None:
     """Heun's last call of a step is at its end; the data is a point at 3, which the score of N(3, σ²) points to."""
     watched = Watched(Heun(sigmas=SIGMAS))
-    assert watched.denoised is None
     states = watched(lambda x, sigma: (3 - x) / sigma**2, torch.zeros(2, 1))
-    next(states)
-    assert watched.denoised is None
-    for _ in states:
-        assert watched.denoised is not None
-        assert torch.allclose(watched.denoised, torch.full((2, 1), 3.0))
+    estimates = [watched.denoised for _ in states]
+    assert estimates[0] is None  # no call before the first state
+    assert len(estimates) == 4
+    assert all(each is not None and torch.allclose(each, torch.full((2, 1), 3.0)) for each in estimates[1:])
 
 
 def test_the_last_step_of_a_path_is_the_estimate() -> None:
     watched, mixture = Watched(ConsistentAnnealed(sigmas=SIGMAS)), GaussianMixture(torch.rand(2, 3), 0.1, torch.ones(2))
-    assert torch.equal(last(watched(mixture.score, torch.randn(4, 3))), watched.denoised)
+    made = last(watched(mixture.score, torch.randn(4, 3)))
+    assert watched.denoised is not None
+    assert torch.equal(made, watched.denoised)
 
 
 def test_a_metropolis_test_still_finds_the_density() -> None:

@@ -26,7 +26,7 @@ from scorefield.web.estimates import Speeds, Work
 from scorefield.web.limits import Limits
 from web.live_server import Live, low_limits, opened, picture, tiny_model
 
-FEW = {"sampler": "heun", "calls": 3}
+FEW: dict[str, Any] = {"sampler": "heun", "calls": 3}
 
 
 @pytest.fixture(scope="module")

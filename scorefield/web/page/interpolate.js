@@ -40,11 +40,11 @@ export function makeTab(root, { models, limits }) {
   }
 
   function setModel() {
-    const { shape: [channels, height, width], parameters, sampler, labels, null_label, examples } = model();
+    const { shape: [channels, height, width], parameters, flow, labels, null_label, examples } = model();
     find(".model-details", form).textContent = `${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}; ${count(parameters)} parameters.`;
     find(".class-field", form).hidden = !labels.length;
     listClasses(label, model(), null_label || between() === "seeds" ? "As it is" : "Choose one");
-    calls.value = sampler.calls ?? 35;
+    calls.value = flow.calls;
     for (const end of all(".end", form)) {
       const buttons = examples.map((example) => {
         const button = make("button", { type: "button", value: example, title: `Example ${example}` }, make("img", { src: `/api/examples/${encodeURIComponent(example)}.png`, alt: `Example ${example}` }));
@@ -108,7 +108,7 @@ export function makeTab(root, { models, limits }) {
       let seconds = null;
       try {
         const { n, ...asked } = read();
-        if (between() === "seeds") seconds = await estimate({ model: asked.model, n, ...(asked.calls ? { calls: asked.calls } : {}) });
+        if (between() === "seeds") seconds = await estimate({ model: asked.model, n, sampler: model().flow.sampler, calls: asked.calls ?? model().flow.calls });
       } catch { /* a field is wrong */ }
       if (mine === planned) find(".cost", form).textContent = !seconds ? "" : `Takes ${about(seconds)}.`;
     }, PAUSE);
@@ -121,7 +121,7 @@ export function makeTab(root, { models, limits }) {
     if (between() === "seeds") {
       Object.assign(asked, { seed: numberIn(seed, { least: 0, most, whole: true }), to_seed: numberIn(to_seed, { least: 0, most, whole: true }) });
       const wanted = numberIn(calls, { least: 1, most: 100_000, whole: true });
-      if (wanted !== model().sampler.calls) asked.calls = wanted;
+      if (wanted !== model().flow.calls) asked.calls = wanted;
     }
     return { ...asked, n: asked.frames };
   }

@@ -2,6 +2,7 @@
 
 import { stillThere } from "./api.js";
 import { Film } from "./film.js";
+import { keepResult } from "./gallery.js";
 import { Settings } from "./settings.js";
 import { copy, find, make, remember, remembered, showFieldError, tell } from "./ui.js";
 import { showFilms } from "./films.js";
@@ -55,6 +56,8 @@ export function makeTab(root, { models, limits }) {
     drawn = current = query;
     if (location.hash !== `#/sample?${drawn}`) history[link ? "replaceState" : "pushState"](null, "", address(drawn));
     running = film.run("/api/sample", asked, { n: asked.n, shape, start: find(".primary", form), again, onJob: (job) => remember(key, job) });
+    const status = await running;
+    if (status?.state === "done" && !again) keepResult(film, `#/sample?${query}`, `${asked.n} × ${asked.model}${asked.label ? `, ${asked.label}` : ""}, seed ${asked.seed}`);
   }
 
   /** The images before do not belong to the settings of the link. */

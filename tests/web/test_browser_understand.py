@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -72,6 +73,10 @@ SETTINGS: dict[str, dict[str, float]] = {
 """Of each sampler, for Python; those of the page are the same."""
 
 
+def next_of(values: Iterator[Tensor], like: Tensor) -> Tensor:
+    return next(values)
+
+
 def test_every_sampler_makes_the_packages_states(run: Callable[..., Any]) -> None:
     """With the same start and the same random numbers, up to the rounding of float64."""
     mixture = GaussianMixture(torch.tensor([LIGHT, HEAVY], dtype=torch.float64), 1.0, WEIGHTS)
@@ -79,13 +84,12 @@ def test_every_sampler_makes_the_packages_states(run: Callable[..., Any]) -> Non
     for name, settings in SETTINGS.items():
         path = [5 * 0.7**k for k in range(7)] + ([] if name == "annealed_langevin" else [0.0])
         sigmas: Any = 2.0 if name == "langevin" else path
-        randn = iter(noise)
         states = list(
             getattr(samplers, name)(
                 mixture.score,
                 x,
                 torch.tensor(sigmas, dtype=torch.float64),
-                randn_like=lambda _, randn=randn: next(randn),
+                randn_like=partial(next_of, iter(noise)),
                 **settings,
             )
         )
@@ -108,7 +112,7 @@ def test_every_sampler_makes_the_packages_states(run: Callable[..., Any]) -> Non
         assert [each["sigma"] for each in found] == pytest.approx([state.sigma.item() for state in states], rel=1e-12)
         ours = torch.tensor([each["x"] for each in found], dtype=torch.float64).reshape(len(states), -1, 2)
         theirs = torch.stack([state.x for state in states])
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}")
+        assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-10), name
 
 
 def test_schedules_and_calls_are_the_packages(run: Callable[..., Any]) -> None:

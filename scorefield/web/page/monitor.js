@@ -36,10 +36,10 @@ const newest = (points) => points.findLast(([, value]) => value != null)?.[1];
 
 const BODY = `
 <div class="none card" hidden>
-<p>This server was started without a training run of yours, so the ones of pretrained models are shown. To see your own, start it with the folder of a run, or several:</p>
-<pre><code>scorefield serve runs/mine</code></pre>
-<p>No run yet? This command trains on a folder of your images, in about two minutes on two cores. The server may be started before it:</p>
-<pre><code>scorefield train tiny --data my_images --out runs/mine</code></pre>
+<div><p>This server was started without a training run of yours, so those of pretrained models are shown. To see your own, start it with the folder of a run, or several:</p>
+<pre><code>scorefield serve runs/mine</code></pre></div>
+<div><p>No run yet? This command trains on a folder of your images, in about two minutes on two cores. The server may be started before it:</p>
+<pre><code>scorefield train tiny --data my_images --out runs/mine</code></pre></div>
 </div>
 <div class="some">
 <fieldset class="runs" hidden><legend>Runs</legend></fieldset>
@@ -88,6 +88,7 @@ export function makeTab(root) {
     find(".when", root).textContent = damaged ? "This picture is damaged." : sample ? `At step ${count(sample.step)}, ${k + 1} of ${samples.length}` : none;
     slider.disabled = samples.length < 2;
     slider.hidden = !sample;
+    find(".samples .stage", root).hidden = !sample;
     if (!sample) sheet.hidden = true;
     if (is === drawn) return;
     drawn = is;

@@ -66,7 +66,7 @@ export class Chart {
     this.steps = [...new Set(this.lines.flatMap(({ points }) => points.map(([step]) => step)))].sort((a, b) => a - b);
     const last = (points) => points.findLast(([, value]) => value != null);
     const ends = this.lines.filter(({ points, quiet }) => !quiet && last(points)).map(({ name, points }) => `${name}: ${digits(last(points)[1])}`);
-    this.svg.setAttribute("aria-label", ends.length ? `${this.label}. ${capital(this.where(this.steps.at(-1)))}: ${ends.join(", ")}` : this.label);
+    this.svg.setAttribute("aria-label", ends.length ? `${this.label} ${capital(this.where(this.steps.at(-1)))}: ${ends.join(", ")}` : this.label);
     this.draw();
   }
 

@@ -84,7 +84,7 @@ SHOTS: dict[str, tuple[Callable[[Any, str], None], Any, Any]] = {
     "restore": (restore, WIDE, "light"),
     "interpolate": (interpolate, WIDE, "light"),
     "phone": (hole, PHONE, "light"),
-    "dark": (sample, WIDE, "dark"),
+    "sample-dark": (sample, WIDE, "dark"),
 }
 """What is done for each picture, on which screen and in which colours."""
 

@@ -467,7 +467,7 @@ def test_what_is_left_is_shown_before_and_measured_after(page: Any, address: str
     assert abs(shown(page, "#restore .mean canvas") - array.mean(0)).max() <= 1
     std = array.std(0)
     assert abs(shown(page, "#restore .deviation canvas") - 255 * std / std.max()).max() <= 1
-    assert f"white: {std.max() / 255:.3g}" in page.text_content("#restore .deviation figcaption")
+    assert f"0 to {std.max() / 255:.3g}" in page.text_content("#restore .deviation figcaption")
     assert "Residual" in page.text_content("#restore .numbers")
 
 

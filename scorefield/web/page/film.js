@@ -21,7 +21,7 @@ async function picture(address, tries = 2) {
 export class Film {
   /**
    * Adds itself to `place`. `kind` begins the names of saved files; `across(n, room)` is the number of images in a row.
-   * `onShow` is called after each drawing of a frame.
+   * `onShow` is called after each drawing, of a frame or of the noise before.
    */
   constructor(place, { kind, downloads, onShow, across = (n) => Math.ceil(Math.sqrt(n)) }) {
     place.append(fromTemplate("film"));
@@ -266,7 +266,7 @@ export class Film {
       context.drawImage(sheet, ...this.inSheet(k), width, height, x, y, width * zoom, height * zoom);
     }
     context.globalAlpha = 1;
-    if (sheet !== this.noise) this.onShow?.(this);
+    this.onShow?.(this);
     if (this.chosen < 0) return;
     const [x, y] = this.corner(this.chosen);
     context.strokeStyle = colour("mark");

@@ -30,6 +30,9 @@ export function makeTab(root, { models, limits }) {
 
   // -------- the settings
 
+  /** What it means to choose no class. */
+  const noClass = () => (between() === "seeds" ? "Of each end" : model().null_label ? "None" : "Choose one");
+
   function listModels() {
     const before = chosen.value, names = able().map(({ name }) => name);
     chosen.replaceChildren(...names.map((name) => make("option", { value: name }, name)));
@@ -40,10 +43,10 @@ export function makeTab(root, { models, limits }) {
   }
 
   function setModel() {
-    const { shape: [channels, height, width], parameters, flow, labels, null_label, examples } = model();
+    const { shape: [channels, height, width], parameters, flow, labels, examples } = model();
     find(".model-details", form).textContent = `${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}; ${count(parameters)} parameters.`;
     find(".class-field", form).hidden = !labels.length;
-    listClasses(label, model(), null_label || between() === "seeds" ? "As it is" : "Choose one");
+    listClasses(label, model(), noClass());
     calls.value = flow.calls;
     for (const end of all(".end", form)) {
       const buttons = examples.map((example) => {
@@ -82,7 +85,7 @@ export function makeTab(root, { models, limits }) {
     const seeds = between() === "seeds";
     for (const part of all(".from-seeds", form)) part.hidden = !seeds;
     find(".from-images", form).hidden = seeds;
-    if (model()) listClasses(label, model(), seeds || model().null_label ? "As it is" : "Choose one");
+    if (model()) listClasses(label, model(), noClass());
   }
 
   for (const end of all(".end", form)) {
@@ -163,8 +166,8 @@ export function makeTab(root, { models, limits }) {
   form.addEventListener("submit", (event) => { event.preventDefault(); interpolate(); });
 
   /** Draws the image at the slider's place, large. */
-  function showPlace({ frames, shown: k, shape: [, height, width], n }) {
-    const sheet = frames[k]?.image, at = Math.min(Number(way.value), n - 1), ratio = devicePixelRatio || 1;
+  function showPlace(film) {
+    const { frames, shown: k, shape: [, height, width], n } = film, sheet = frames[k]?.image ?? film.noise, at = Math.min(Number(way.value), n - 1), ratio = devicePixelRatio || 1;
     const room = Math.min(large.parentElement.clientWidth - 24, 320);
     if (!sheet || room <= 0) return;
     const zoom = Math.max(1, Math.floor((room / Math.max(width, height)) * ratio));
@@ -172,7 +175,9 @@ export function makeTab(root, { models, limits }) {
     large.style.width = `${large.width / ratio}px`;
     const context = large.getContext("2d");
     context.imageSmoothingEnabled = false;
+    context.globalAlpha = sheet === film.noise ? 0.35 : 1;
     context.drawImage(sheet, ...film.inSheet(at), width, height, 0, 0, large.width, large.height);
+    if (sheet === film.noise) return;
     large.setAttribute("aria-label", `Image ${at + 1} of ${n}`);
     find(".place", root).textContent = `Image ${at + 1} of ${n}`;
     way.setAttribute("aria-valuetext", `image ${at + 1} of ${n}`);

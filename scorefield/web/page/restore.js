@@ -335,12 +335,13 @@ export function makeTab(root, { models, limits }) {
   // -------- what is shown beside the restorations
 
   const panel = (name, words) => make("figure", { className: name }, make("canvas", {}), make("figcaption", { className: "small" }, words));
-  const PANELS = { measurement: "What is left", mean: "Mean", deviation: "Standard deviation", original: "Original" };
+  const PANELS = { measurement: "What is left", mean: "Mean", deviation: "Deviation", original: "Original" };
   find(".beside", root).replaceChildren(...Object.entries(PANELS).map(([name, words]) => panel(name, words)));
   for (const [name, words] of Object.entries(PANELS)) {
     const canvas = find(`.${name} canvas`, root);
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", words);
+    canvas.setAttribute("aria-label", name === "deviation" ? "Standard deviation" : words);
+    if (name === "deviation") canvas.title = "The standard deviation of the restorations: white where they differ most";
   }
 
   function hideBeside() {
@@ -385,7 +386,7 @@ export function makeTab(root, { models, limits }) {
       values.forEach((value, i) => { drawn.data[i] = i % 4 === 3 ? 255 : Math.round(value * scale); });
       context.putImageData(drawn, 0, 0);
     }
-    find(".deviation figcaption", root).textContent = `Standard deviation (white: ${digits(most / 255)})`;
+    find(".deviation figcaption", root).textContent = `Deviation, 0 to ${digits(most / 255)}`;
   }
 
   function showNumbers(status) {

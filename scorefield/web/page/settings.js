@@ -12,7 +12,7 @@ const NOTES = {
 const NAMES = { 4: "quick", 10: "sketch" };
 const LANGEVIN = "annealed_langevin";
 const TITLES = {
-  annealed_langevin: "Annealed Langevin (the paper’s)", consistent_annealed: "Consistent annealed", heun: "Heun", euler: "Euler (DDIM)",
+  annealed_langevin: "Annealed Langevin (paper)", consistent_annealed: "Consistent annealed", heun: "Heun", euler: "Euler (DDIM)",
   dpmpp_2m: "DPM-Solver++ (2M)", dpmpp_3m: "DPM-Solver++ (3M)", adams_bashforth: "Adams and Bashforth", ancestral: "Ancestral",
   predictor_corrector: "Predictor and corrector", annealed_hmc: "Hamiltonian",
 };

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from scorefield import samplers
 from scorefield.cli.app import Device, ModelName, check_seed, command, prepare_file, say, say_notes
-from scorefield.samplers import Sampler
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from scorefield.distributed import Group
     from scorefield.models.model import Model
-    from scorefield.noise import SampleNoise
-    from scorefield.samplers import State
-    from scorefield.score import Score
-
-MOST_FRAMES = 256
 
 
 @command
@@ -61,6 +52,7 @@ def interpolate(
     import torch
 
     from scorefield.distributed import joined
+    from scorefield.evaluation.interpolation import MOST_FRAMES
     from scorefield.images import grid, save_gif, save_png, to_bytes, zoom_for
     from scorefield.likelihood import check_levels
     from scorefield.models.model import load, parse_label
@@ -100,63 +92,20 @@ def interpolate(
         print(out)
 
 
-@dataclass(frozen=True)
-class StartedFrom:
-    """A sampler that starts from this x instead of from random noise."""
-
-    sampler: Sampler
-    x: Tensor
-
-    @property
-    def calls(self) -> int | None:
-        return self.sampler.calls
-
-    @property
-    def updates(self) -> int:
-        return self.sampler.updates
-
-    def start(self, noise: SampleNoise, shape: tuple[int, ...]) -> Tensor:
-        return self.x
-
-    def __call__(self, score: Score, x: Tensor, **options: Any) -> Iterator[State]:  # noqa: ANN401
-        return self.sampler(score, x, **options)
-
-
 def _between_seeds(
     model: Model, seeds: tuple[int, int], frames: int, label: str | int | None, calls: int | None
 ) -> Tensor:
     """Samples (N, C, H, W) from start noise between that of sample 0 of each seed."""
     import torch
 
-    from scorefield.likelihood import spherical
-    from scorefield.noise import SampleNoise, sample_seeds
+    from scorefield.evaluation import interpolation
     from scorefield.samplers import last
 
-    sampler = _deterministic(model, calls)
-    noise = SampleNoise([each for seed in seeds for each in sample_seeds(seed, [0])], device=model.device)
-    first, second = sampler.start(noise, model.shape) - 0.5  # samplers start around grey
-    x = 0.5 + spherical(first, second, _shares(frames))
-    classes = model.class_numbers(label, frames)
-    if model.labels and classes is None:
-        one, other = noise.choice(len(model.labels)).tolist()
-        classes = [one if 2 * k < frames else other for k in range(frames)]
-        if one != other:
-            names = f"{model.labels[one]} and {model.labels[other]}"
-            say(f"note: the ends have the classes {names}, with a change half-way (--label chooses one for all)")
-    states = model.states(range(frames), sampler=StartedFrom(sampler, x), label=classes)
-    return torch.clamp(last(states), 0, 1)
-
-
-def _deterministic(model: Model, calls: int | None) -> Sampler:
-    """The model's own sampler if it is deterministic, otherwise Heun's."""
-    from scorefield.samplers.path_settings import FlowSampler
-
-    own = model.sampler
-    fixed = isinstance(own, FlowSampler) and own.resample == 1 and not getattr(own, "churn", 0)
-    if not fixed:
+    if not interpolation.is_deterministic(model.sampler):
         say("note: the model's own sampler is not deterministic, so heun is used")
-    chosen: Sampler = samplers.changed(own if fixed else samplers.Heun(), {"calls": calls}, accepted=model.accepted)
-    return chosen
+    sampler = interpolation.deterministic(model.sampler, calls, model.accepted)
+    states = interpolation.between_seeds(model, seeds, frames, label=label, sampler=sampler, say=say)
+    return torch.clamp(last(states), 0, 1)
 
 
 def _between_images(
@@ -165,11 +114,9 @@ def _between_images(
     """Images (N, C, H, W) from latents between those of two images."""
     import torch
 
-    from scorefield.acceleration.scaled import convolutions
-    from scorefield.acceleration.threads import pytorch_threads
     from scorefield.data import pictures
+    from scorefield.evaluation.interpolation import between_images
     from scorefield.images import to_float
-    from scorefield.likelihood import Cost, decode, encode, spherical
 
     ends, notes = list[torch.Tensor](), list[str]()
     for file in files:
@@ -179,27 +126,8 @@ def _between_images(
         ends.append(to_float(pixels[None])[0])
         notes += changes
     say_notes(notes, group)
-    if model.labels and label is None:
-        if not model.null_label:
-            raise ValueError("the model needs a class (give one with --label)")
-        label = "none"
-    classes = model.class_numbers(label, frames)
-    low, high = model.sigma_range
-    cost, fast = Cost(), model.fast_score(frames, "float32")
-
-    def score(x: Tensor, sigma: Tensor) -> Tensor:
-        own = None if classes is None else torch.tensor(classes[: len(x)], device=x.device)
-        return fast(x, sigma, label=own) if own is not None else fast(x, sigma)
-
-    solve = {"sigma_min": low, "sigma_max": high, "variance": model.recipe.sigma_data**2, "tolerance": tolerance}
-    with convolutions(allow_tf32=False), pytorch_threads(1):  # TF32's rounding errors would exceed the tolerance
-        x = torch.stack(ends).to(model.device)
-        first, second = encode(score, x, **solve, cost=cost) - 0.5
-        made = decode(score, 0.5 + spherical(first, second, _shares(frames)), **solve, cost=cost)
-    error = 255 * (made[[0, -1]] - x).abs().mean().item()
+    first, second = ends
+    made, cost = between_images(model, (first, second), frames, label=label, tolerance=tolerance)
+    error = 255 * (made[[0, -1]].cpu() - torch.stack(ends)).abs().mean().item()
     say(f"the ends differ from the images by {error:.2g} grey levels in the mean ({cost.calls} network calls)")
     return made.clamp(0, 1)
-
-
-def _shares(frames: int) -> list[float]:
-    return [k / (frames - 1) for k in range(frames)]

@@ -148,10 +148,8 @@ def _one(
     model: Model, path: Path, task: str, crop: int | None, noise: float, seed: int, measured: bool, group: Group
 ) -> tuple[Tensor, Operator, Tensor | None]:
     """The measurement of an image file, the operator, and the original, if it is not the measurement itself."""
-    import torch
-
     from scorefield.data import pictures
-    from scorefield.evaluation.restorations import measure, parse_task
+    from scorefield.evaluation.restorations import measured_image, parse_task
     from scorefield.images import to_float
 
     picture = pictures.open_image(path)
@@ -160,20 +158,11 @@ def _one(
     else:
         fit = pictures.parse_fit(model.shape[1:], crop)
     operator = parse_task(task, model.shape, fit, picture.size, seed=seed)
-    if not measured:
-        pixels, notes = pictures.fit_image(picture, str(path), model.shape[0], fit)
-        say_notes(notes, group)
-        x = to_float(pixels[None])
-        return measure(x, operator, noise, seed), operator, x
-    _, channels, height, width = operator(torch.zeros(1, *model.shape)).shape
-    given = 1 if picture.mode == "L" else 3
-    if (given, picture.height, picture.width) != (channels, height, width):
-        colours = {1: "grey", 3: "in colour"}
-        raise ValueError(
-            f"the measurement of {task} is {height} × {width}, {colours[channels]}; {path} is {picture.height} × "
-            f"{picture.width}, {colours[given]} (convert it, or leave out --measured if it is an original)"
-        )
-    return to_float(pictures.crop_and_resize(picture, str(path), pictures.Fit())[None]), operator, None
+    y, original, notes = measured_image(
+        picture, str(path), model.shape, task, operator, fit, noise=noise, seed=seed, measured=measured
+    )
+    say_notes(notes, group)
+    return y, operator, None if original is None else to_float(original[None])
 
 
 def _many(

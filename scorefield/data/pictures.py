@@ -20,6 +20,8 @@ from scorefield.data.images import Pixels
 if TYPE_CHECKING:  # Pillow is imported where it is used: training on arrays does not need it
     from PIL import Image
 
+    Picture = Image.Image
+
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 """Files in a folder with these endings, in lower or upper case, are images."""
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")

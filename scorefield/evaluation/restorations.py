@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from scorefield.data import pictures
 from scorefield.data.images import Pixels
 from scorefield.data.masks import make_mask
 from scorefield.data.pictures import Fit
-from scorefield.images import grid, to_bytes
+from scorefield.images import grid, to_bytes, to_float
 from scorefield.models.model import Model
 from scorefield.operators import Blur, Downsample, Grayscale, Mask, Operator
 from scorefield.posteriors import Measurement, residual
 from scorefield.progress import Track, silent
 from scorefield.samplers import Sampler, State, to_dict
+
+if TYPE_CHECKING:
+    from scorefield.data.pictures import Picture
 
 TASKS = "superres:K, blur:SIGMA, gray, or inpaint:MASK with left, center, ... or an image file"
 REPLACE = "replace"
@@ -86,6 +90,53 @@ def measure(x: Tensor, operator: Operator, noise: float, seed: int) -> Tensor:
     return torch.where(operator.measured(y), y + noise * z.to(y), 0)
 
 
+def measured_image(
+    picture: Picture,
+    name: str,
+    shape: tuple[int, int, int],
+    task: str,
+    operator: Operator,
+    fit: Fit,
+    *,
+    noise: float,
+    seed: int,
+    measured: bool = False,
+) -> tuple[Tensor, Pixels | None, list[str]]:
+    """The measurement (1, C', H', W') of a picture, the original (H, W, C), and a line about each change of it that may
+    surprise. `measured`: the picture is the measurement itself, without an original."""
+    if not measured:
+        pixels, notes = pictures.fit_image(picture, name, shape[0], fit)
+        return measure(to_float(pixels[None]), operator, noise, seed), pixels, notes
+    _, channels, height, width = operator(torch.zeros(1, *shape)).shape
+    given = 1 if picture.mode == "L" else 3
+    if (given, picture.height, picture.width) != (channels, height, width):
+        colours = {1: "grey", 3: "in colour"}
+        raise ValueError(
+            f"the measurement of {task} is {height} × {width}, {colours[channels]}; {name} is {picture.height} × "
+            f"{picture.width}, {colours[given]} (convert it, or leave out --measured if it is an original)"
+        )
+    return to_float(pictures.crop_and_resize(picture, name, Fit())[None]), None, []
+
+
+def states(
+    model: Model,
+    measurement: Measurement,
+    part: Sequence[int],
+    n: int,
+    *,
+    replace_known: bool = False,
+    **settings: Any,  # noqa: ANN401
+) -> Iterator[State]:
+    """The states of the restorations with these numbers, as one batch. `measurement` has a row of y for each image, and
+    number k is of image k // n. `replace_known` is Algorithm 2. `settings` are those of `Model.states`."""
+    y = measurement.y[[k // n for k in part]]
+    if replace_known:
+        given: dict[str, Any] = {"known": (y, measurement.operator.mask)}  # type: ignore[attr-defined]
+    else:
+        given = {"measurement": replace(measurement, y=y)}
+    return model.states(part, **given, **settings)
+
+
 def restore(
     model: Model,
     measurement: Measurement,
@@ -98,22 +149,16 @@ def restore(
     track: Track[Any] = silent,
     **settings: Any,  # noqa: ANN401
 ) -> Tensor:
-    """Floats (N, C, H, W): restorations with these numbers, of which number k is of image k // n. `measurement` has a
-    row of y for each image. `replace_known` is Algorithm 2. `settings` are those of `Model.states`."""
+    """Floats (N, C, H, W): restorations with these numbers, batch by batch. See `states`."""
     parts = [numbers[first : first + batch_size] for first in range(0, len(numbers), batch_size)]
-    settings |= {"sampler": sampler, "size": min(batch_size, len(numbers))}
+    settings |= {"sampler": sampler, "size": min(batch_size, len(numbers)), "replace_known": replace_known}
 
-    def states() -> Iterator[State]:
+    def batches() -> Iterator[State]:
         for part in parts:
-            y = measurement.y[[k // n for k in part]]
-            if replace_known:
-                given: dict[str, Any] = {"known": (y, measurement.operator.mask)}  # type: ignore[attr-defined]
-            else:
-                given = {"measurement": replace(measurement, y=y)}
-            yield from (state for state in model.states(part, **given, **settings) if state.step)
+            yield from (state for state in states(model, measurement, part, n, **settings) if state.step)
 
     total = sampler.updates * len(parts)
-    made = [state.x.cpu() for state in track(states(), "restoring", total) if state.step == sampler.updates]
+    made = [state.x.cpu() for state in track(batches(), "restoring", total) if state.step == sampler.updates]
     return torch.cat([torch.empty(0, *model.shape), *made]).clamp(0, 1)
 
 
@@ -158,15 +203,21 @@ def describe(
     )
 
 
+def shown(y: Tensor, operator: Operator, made: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What is shown beside restorations (I, n, C, H, W), (I, C, H, W) each: the measurement, enlarged and grey where
+    nothing is measured; the mean; and the standard deviation, in units of its largest."""
+    size, channels = made.shape[-2:], made.shape[2]
+    seen = torch.where(operator.measured(y), y, 0.5)
+    seen = F.interpolate(seen, size, mode="nearest").expand(-1, channels, -1, -1)
+    std = made.std(1, correction=0)
+    return seen, made.mean(1), std / std.flatten(1).amax(1).clamp_min(1e-6)[:, None, None, None]
+
+
 def sheet(y: Tensor, operator: Operator, made: Tensor, originals: Tensor | None) -> Pixels:
     """A row for each image: its measurement, the restorations, their mean, their standard deviation (in units of its
     largest), and the original if it is known."""
-    size, channels = made.shape[-2:], made.shape[2]
-    shown = torch.where(operator.measured(y), y, 0.5)
-    shown = F.interpolate(shown, size, mode="nearest").expand(-1, channels, -1, -1)
-    std = made.std(1, correction=0)
-    std = std / std.flatten(1).amax(1).clamp_min(1e-6)[:, None, None, None]
-    columns = [shown, *made.unbind(1), made.mean(1), std, *([] if originals is None else [originals])]
-    pictures = np.concatenate([to_bytes(each) for each in torch.stack(columns, 1)])
-    made_of: Pixels = grid(pictures, columns=len(columns))
+    seen, mean, std = shown(y, operator, made)
+    columns = [seen, *made.unbind(1), mean, std, *([] if originals is None else [originals])]
+    rows = np.concatenate([to_bytes(each) for each in torch.stack(columns, 1)])
+    made_of: Pixels = grid(rows, columns=len(columns))
     return made_of

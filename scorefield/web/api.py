@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -24,9 +24,9 @@ from starlette.types import Receive, Scope, Send
 
 from scorefield.data import pictures
 from scorefield.data.masks import NAMES, make_mask
-from scorefield.images import completion_row, grid, png, save_completions, save_gif, save_images, zoom_for
-from scorefield.web import monitor, playground, sampling
-from scorefield.web.estimates import rounded
+from scorefield.images import completion_row, grid, png, save_completions, save_gif, save_images, save_png, zoom_for
+from scorefield.web import interpolating, monitor, openapi, playground, restoring, sampling
+from scorefield.web.estimates import Speeds, rounded
 from scorefield.web.jobs import ENDED, Job, Update, Worker
 from scorefield.web.limits import Limits
 from scorefield.web.models import EXAMPLES, Card, Models
@@ -37,6 +37,21 @@ MEMORY_HEAVY = 2
 """How many images are decoded at once, and how many files are written: each may take some hundred MB for a moment."""
 FILES = {"grid.png": "image/png", "annealing.gif": "image/gif", "images.npy": "application/octet-stream"}
 """Files that are made from a job's images, and their media types."""
+PARTS = ("measurement", "mean", "deviation", "original")
+"""Images beside those of a restoration, each a PNG."""
+KNOWN: dict[str, Callable[[], tuple[str, ...]]] = {
+    "sample": lambda: ("model", *sampling.field_names()),
+    "estimate": lambda: (*KNOWN["sample"](), "task", "method", "iterations"),
+    "inpaint": lambda: (*KNOWN["sample"](), "image", "example", "mask"),
+    "restore": lambda: (*KNOWN["inpaint"](), *restoring.FIELDS),
+    "interpolate": lambda: ("model", *interpolating.FIELDS),
+    "fit": lambda: ("model", "image"),
+}
+"""The fields of each request. (A sampler that was registered just now has settings too.)"""
+Cost = Callable[[Speeds, sampling.SampleRequest], float | None]
+"""The seconds that a job takes, from what is known of the machine's speed."""
+VIEWS = ("noisy", "denoised")
+"""What a frame shows: x itself, or at each step the estimate x + σ² s(x, σ) of the clean image."""
 FEW, MEASURING = 8, 5.0
 """Images by which the speed of a model is measured first on a CPU, and the most seconds that a request waits for it.
 (On a GPU every size of a batch has to be prepared, so that only the wanted one is measured.)"""
@@ -53,12 +68,15 @@ class Api:
 
     def routes(self) -> list[Route]:
         return [
+            Route("/api/openapi.json", self.openapi),
             Route("/api/models", self.list_models),
             Route("/api/examples/{name}.png", self.example),
             Route("/api/sample", self.sample, methods=["POST"]),
             Route("/api/estimate", self.estimate, methods=["POST"]),
             Route("/api/fit", self.fit, methods=["POST"]),
             Route("/api/inpaint", self.inpaint, methods=["POST"]),
+            Route("/api/restore", self.restore, methods=["POST"]),
+            Route("/api/interpolate", self.interpolate, methods=["POST"]),
             Route("/api/playground", self.playground, methods=["POST"]),
             Route("/api/field", self.field, methods=["POST"]),
             Route("/api/jobs/{job}", self.status, methods=["GET", "DELETE"]),
@@ -77,19 +95,27 @@ class Api:
         cards = self.models.cards().values()
         return JSONResponse({"models": [card.described() for card in cards], "limits": asdict(self.limits)})
 
+    def openapi(self, request: Request) -> Response:
+        return JSONResponse(openapi.description(self.limits))
+
     def example(self, request: Request) -> Response:
         return Response(_example(request.path_params["name"]).content, media_type="image/png")
 
     async def sample(self, request: Request) -> Response:
-        wanted = await self._sample_request(request)
+        wanted = await self._read_sample(Fields(await read_json(request, self.limits), KNOWN["sample"]()))
         return await self._submit(request, sampling.image_job(self.models, wanted, self.limits), wanted)
 
     async def estimate(self, request: Request) -> Response:
-        return JSONResponse({"seconds": rounded(await self._estimate(await self._sample_request(request)))})
+        fields = Fields(await read_json(request, self.limits), KNOWN["estimate"]())
+        wanted = await self._read_sample(fields)
+        method, cost = restoring.read_method(fields), sampling.estimate
+        if fields.text("method") is not None:
+            cost = partial(restoring.estimate, method=method)
+        return JSONResponse({"seconds": rounded(await self._estimate(wanted, cost))})
 
     async def fit(self, request: Request) -> Response:
         texts, files = await read_form(request, self.limits)
-        card = await self._card(Fields(texts | dict.fromkeys(files, "file"), ("model", "image"), form=True))
+        card = await self._card(Fields(texts | dict.fromkeys(files, "file"), KNOWN["fit"](), form=True))
         if "image" not in files:
             raise malformed("image is missing (send it as a file)")
         async with self._decoding:
@@ -99,13 +125,10 @@ class Api:
 
     async def inpaint(self, request: Request) -> Response:
         texts, files = await read_form(request, self.limits)
-        known = ("model", "image", "example", "mask", *sampling.field_names())
-        fields = Fields(dict.fromkeys(files, "file") | texts, known, form=True)
+        fields = Fields(dict.fromkeys(files, "file") | texts, KNOWN["inpaint"](), form=True)
         card = await self._card(fields)
         wanted = sampling.read_request(fields, card, n=8, most=self.limits.completions, limits=self.limits)
-        if "image" in texts or ("image" in files) == ("example" in texts):
-            raise malformed("one image is needed (send either image as a file, or the name of an example)")
-        given = files["image"] if "image" in files else _example(texts["example"])
+        given = _image(texts, files, "image", "example")
         name = "mask.png" if "mask" in files else fields.choice("mask", NAMES, "left")
         async with self._decoding:
             original, _ = await run_in_threadpool(fit_upload, given, card, self.limits)
@@ -118,6 +141,39 @@ class Api:
                     raise bad(str(error)) from error
         hole = sampling.Hole(Path(given.name).name[-80:] or "image", original, name, mask)
         return await self._submit(request, sampling.image_job(self.models, wanted, self.limits, hole), wanted)
+
+    async def restore(self, request: Request) -> Response:
+        texts, files = await read_form(request, self.limits)
+        fields = Fields(dict.fromkeys(files, "file") | texts, KNOWN["restore"](), form=True)
+        card = await self._card(fields)
+        wanted = sampling.read_request(fields, card, n=8, most=self.limits.completions, limits=self.limits)
+        method = restoring.read_method(fields)
+        given = _image(texts, files, "image", "example")
+        async with self._decoding:
+            measured, method = await run_in_threadpool(
+                restoring.measure_upload, given, files, card, method, seed=wanted.seed, limits=self.limits
+            )
+        job = restoring.restore_job(self.models, wanted, method, measured, self.limits)
+        return await self._submit(request, job, wanted, partial(restoring.estimate, method=method))
+
+    async def interpolate(self, request: Request) -> Response:
+        texts, files = await read_form(request, self.limits)
+        fields = Fields(dict.fromkeys(files, "file") | texts, KNOWN["interpolate"](), form=True)
+        card = await self._card(fields)
+        pairs = [("image", "example"), ("to_image", "to_example")]
+        ends = {pair[0]: _image(texts, files, *pair) for pair in pairs if any(each in files | texts for each in pair)}
+        way = interpolating.read_way(fields, card, self.limits, images=bool(ends))
+        if not ends:
+            return await self._submit(
+                request,
+                interpolating.interpolation_job(self.models, way, self.limits),
+                interpolating.as_request(way),
+            )
+        async with self._decoding:
+            names, images = await run_in_threadpool(interpolating.fit_ends, ends, card, self.limits)
+        return await self._submit(
+            request, interpolating.interpolation_job(self.models, way, self.limits, names, images)
+        )
 
     async def playground(self, request: Request) -> Response:
         fields = Fields(await read_json(request, self.limits), playground.JOB_FIELDS)
@@ -135,11 +191,10 @@ class Api:
             raise HTTPException(404, f"there is no model of that name (choose from {', '.join(cards) or 'none'})")
         return cards[name]
 
-    async def _sample_request(self, request: Request) -> sampling.SampleRequest:
-        fields = Fields(await read_json(request, self.limits), ("model", *sampling.field_names()))
+    async def _read_sample(self, fields: Fields) -> sampling.SampleRequest:
         return sampling.read_request(fields, await self._card(fields), n=16, most=self.limits.n, limits=self.limits)
 
-    async def _estimate(self, wanted: sampling.SampleRequest) -> float | None:
+    async def _estimate(self, wanted: sampling.SampleRequest, cost: Cost = sampling.estimate) -> float | None:
         """The seconds that a job will take here, or None if that cannot be said in time.
 
         A speed that is not known yet is measured.
@@ -149,11 +204,17 @@ class Api:
             measured = self.worker.call(partial(sampling.measure, self.models, speeds, wanted, few=few))
             with suppress(Exception):  # the job itself will fail too, and say why
                 await asyncio.wait_for(asyncio.wrap_future(measured), MEASURING)
-        return speeds.estimate(sampling.work_of(wanted))
+        return cost(speeds, wanted)
 
-    async def _submit(self, request: Request, job: Job, wanted: sampling.SampleRequest | None = None) -> Response:
+    async def _submit(
+        self,
+        request: Request,
+        job: Job,
+        wanted: sampling.SampleRequest | None = None,
+        cost: Cost = sampling.estimate,
+    ) -> Response:
         job.client = client_of(request)
-        job.estimate = None if wanted is None else await self._estimate(wanted)
+        job.estimate = None if wanted is None else await self._estimate(wanted, cost)
         position = self.worker.submit(job)
         return JSONResponse({"job": job.id, "position": position, "estimate": rounded(job.estimate)}, 202)
 
@@ -173,7 +234,7 @@ class Api:
         return Events(self.worker, job, grace=self.limits.grace_seconds)
 
     def frame(self, request: Request) -> Response:
-        frames = _images(self._job(request))
+        frames = _images(self._job(request), _view(request))
         pixels = frames[_number(request, len(frames))]
         return Response(png(grid(pixels, gap=0)), media_type="image/png")
 
@@ -183,10 +244,15 @@ class Api:
 
     async def file(self, request: Request) -> Response:
         name, job = request.path_params["name"], self._job(request)
+        part = name.removesuffix(".png")
+        if part in PARTS and name != part and job.kind == "restore":
+            if part not in job.parts:
+                raise HTTPException(404, f"the job has no {name} (the mean and the deviation come at its end)")
+            return Response(png(job.parts[part]), media_type="image/png")
         if name not in FILES:
             raise HTTPException(404, f"a job has no such file (choose from {', '.join(FILES)})")
         async with self._writing:
-            return await run_in_threadpool(_write_file, name, job)
+            return await run_in_threadpool(_write_file, name, job, _view(request))
 
     def _job(self, request: Request) -> Job:
         job = self.worker.find(request.path_params["job"])
@@ -227,22 +293,37 @@ def _describe(describe: Callable[[str, Path], dict[str, Any]], name: str, run: P
         return {"name": name, "step": 0, "steps": 0, "state": "damaged", "error": str(error)}
 
 
-def _images(job: Job) -> list[np.ndarray]:
-    """The images of all frames so far."""
+def _view(request: Request) -> str:
+    view = request.query_params.get("view", VIEWS[0])
+    if view not in VIEWS:
+        raise HTTPException(404, f"there is no such view of a job's images (choose from {', '.join(VIEWS)})")
+    return view
+
+
+def _images(job: Job, view: str = "noisy") -> list[np.ndarray]:
+    """The images of all frames so far: as they are, or the estimates of the clean images."""
     if job.kind == "playground":
         raise HTTPException(404, "the playground makes points, not images (they are in the events)")
-    frames = [update.frame for update in job.frames if update.frame is not None]
+    clean = view == "denoised"
+    frames = [u.denoised if clean and u.denoised is not None else u.frame for u in job.frames if u.frame is not None]
     if not frames:
         raise HTTPException(404, "the job has no images yet (wait until it runs)")
     return frames
 
 
-def _write_file(name: str, job: Job) -> Response:
+def _write_file(name: str, job: Job, view: str) -> Response:
     """One of `FILES`, written by the functions of the command line in a temporary folder."""
-    frames = _images(job)
+    frames = _images(job, view)
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
-        if name == "grid.png" and job.known:
+        if name == "grid.png" and job.result:
+            save_png(path, job.result.sheet, zoom=zoom_for(job.result.sheet, target=900))
+        elif name == "grid.png" and job.kind == "interpolate":
+            row = grid(frames[-1], columns=len(frames[-1]))
+            save_png(path, row, zoom=zoom_for(row, target=900))
+        elif name == "annealing.gif" and job.kind == "interpolate":
+            save_gif(path, frames[-1], zoom=zoom_for(frames[-1][0]))
+        elif name == "grid.png" and job.known:
             save_completions(path, frames[-1], *job.known)
         elif name == "annealing.gif" and job.known:
             rows = [completion_row(frame, *job.known) for frame in frames]
@@ -260,6 +341,13 @@ def _number(request: Request, count: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) < count):
         raise HTTPException(404, f"there is no such image (they are numbered from 0 to {count - 1})")
     return int(text)
+
+
+def _image(texts: Mapping[str, str], files: Mapping[str, Upload], image: str, example: str) -> Upload:
+    """The image that a form has: a file, or the name of an example."""
+    if image in texts or (image in files) == (example in texts):
+        raise malformed(f"one image is needed (send either {image} as a file, or the name of an example as {example})")
+    return files[image] if image in files else _example(texts[example])
 
 
 def _example(name: str) -> Upload:
@@ -327,4 +415,5 @@ def _frame(job: Job, number: int, update: Update) -> dict[str, Any]:
         points = update.frame.astype(float).round(3).tolist()
         both = job.settings["method"] == "both"
         return {**values, "points": dict(zip(playground.BOTH, points, strict=True)) if both else points}
-    return {**values, "image": f"/api/jobs/{job.id}/frames/{number}.png"}
+    address = f"/api/jobs/{job.id}/frames/{number}.png"
+    return {**values, "image": address, "denoised": f"{address}?view=denoised"}

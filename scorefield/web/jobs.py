@@ -38,25 +38,45 @@ class Update(NamedTuple):
     """The number of different noise levels so far."""
     frame: np.ndarray | None = None
     """The result of this step, if it is one to keep: images as bytes (N, H, W, C), or points (N, 2)."""
+    denoised: np.ndarray | None = None
+    """The estimate of the clean images at this step; None where it is the frame itself."""
 
 
 def updates_from(
-    states: Iterable[State], keep: Container[int], to_frame: Callable[[Tensor], np.ndarray]
+    states: Iterable[State],
+    keep: Container[int],
+    to_frame: Callable[[Tensor], np.ndarray],
+    *,
+    denoised: Callable[[State], Tensor | None] = lambda state: None,
 ) -> Iterator[Update]:
-    """A sampler's states as updates of a job, with frames at the steps in `keep`."""
+    """A sampler's states as updates of a job, with frames at the steps in `keep`. `denoised` gives the estimate of the
+    clean images that belongs to a state."""
     sigmas = set[float]()
     for state in states:
         sigma = state.sigma.item()
         if sigma > 0:
             sigmas.add(sigma)
-        yield Update(state.step, sigma, len(sigmas), to_frame(state.x) if state.step in keep else None)
+        frame = clean = None
+        if state.step in keep:
+            frame, estimate = to_frame(state.x), denoised(state)
+            clean = None if estimate is None else to_frame(estimate)
+        yield Update(state.step, sigma, len(sigmas), frame, clean)
+
+
+class Result(NamedTuple):
+    """What a restoration has found at its end, besides its images."""
+
+    sheet: np.ndarray
+    """The picture (H, W, C) that the command line writes."""
+    numbers: dict[str, float | None]
+    """How well the measurement is explained."""
 
 
 @dataclass(eq=False)
 class Job:
     """Something that a client asked for, and its results so far. Only the worker calls `record`."""
 
-    kind: Literal["sample", "inpaint", "playground"]
+    kind: Literal["sample", "inpaint", "restore", "interpolate", "playground"]
     run: Callable[[], Iterator[Update]]
     total: int
     """The number of its last step."""
@@ -65,6 +85,10 @@ class Job:
     """The command line that does the same, if there is one."""
     known: tuple[np.ndarray, np.ndarray] | None = None
     """For inpainting: the image (H, W, C) as the model sees it, and a mask (H, W) that is True where it is known."""
+    parts: dict[str, np.ndarray] = field(default_factory=dict)
+    """Images (H, W, C) by name that are shown beside its own: a measurement, the original, their mean, ..."""
+    result: Result | None = None
+    """Of a restoration that has ended."""
     warning: str | None = None
     """What may be wrong with the settings."""
     work: Work | None = None
@@ -96,7 +120,8 @@ class Job:
     @property
     def size(self) -> int:
         """The size of its frames in bytes."""
-        return sum(update.frame.nbytes for update in self.frames if update.frame is not None)
+        kept = (each for update in self.frames for each in (update.frame, update.denoised))
+        return sum(each.nbytes for each in kept if each is not None)
 
     def record(self, update: Update) -> None:
         self.last_step_at = time.monotonic()
@@ -104,7 +129,7 @@ class Job:
             self.first_step_at = self.last_step_at
         if update.frame is not None:
             self.frames.append(update)
-        self.last = update._replace(frame=None)
+        self.last = update._replace(frame=None, denoised=None)
 
     def end(self, state: JobState, error: str | None = None) -> None:
         """End the job, unless it has ended already."""
@@ -142,6 +167,8 @@ class Job:
             "estimate": rounded(self.estimate),
             "frames": len(self.frames),
             "columns": math.ceil(math.sqrt(self.settings["n"])),
+            "parts": sorted(self.parts),
+            "numbers": None if self.result is None else self.result.numbers,
             "error": self.error,
             "warning": self.warning,
             "settings": self.settings,

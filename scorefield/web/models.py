@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -14,11 +15,17 @@ from safetensors import SafetensorError, safe_open
 from scorefield import samplers
 from scorefield.data.named import short_name
 from scorefield.distributed import pick_device
+from scorefield.evaluation.interpolation import deterministic
 from scorefield.models import hub
 from scorefield.models.checkpoint import BrokenCheckpointError, model_files, newest_whole
 from scorefield.models.model import Header, Model, load, parse_header
 from scorefield.models.pretrained import find, pretrained_models
+from scorefield.samplers.path_settings import CountedSampler, PathSampler
 
+FIRST = "unet-mnist"
+"""The pretrained model with which the page opens, if it is there: a network for all noise levels with classes."""
+FEW = 50
+"""Network calls that take seconds on a CPU for a small model."""
 _EXAMPLES = Path(__file__).parent / "examples"
 _NINE = Path(__file__).parents[1] / "paper" / "digit.png"
 DIGITS = {"9": _NINE} | {file.stem: file for file in sorted(_EXAMPLES.glob("*.png"))}
@@ -66,6 +73,36 @@ class Card:
         return samplers.changed(self.header.sampler, {}, accepted=self.accepted)
 
     @property
+    def null_label(self) -> bool:
+        """Whether its network was trained with labels left out, so that it can do without a class."""
+        return bool(self.header.labels and self.header.recipe.label_dropout)
+
+    def samplers(self) -> dict[str, Any]:
+        """The samplers that suit it, with their usual settings, by name; its own first.
+
+        A network that knows a list of noise levels suits samplers that make several updates at each: the others would
+        need a start with the distribution of its first level (docs/samplers.md).
+        """
+        found = {self.sampler.name: self.sampler}
+        for name, cls in samplers.SAMPLERS.items():
+            one_step = issubclass(cls, PathSampler) and not issubclass(cls, CountedSampler)
+            if not (one_step and self.accepted is None):
+                with suppress(ValueError):  # it cannot be used with these noise levels at all
+                    found.setdefault(name, samplers.changed(self.header.sampler, {}, name=name, accepted=self.accepted))
+        return found
+
+    @property
+    def quick(self) -> Any:  # noqa: ANN401
+        """The sampler with few network calls that the page offers where its own takes long."""
+        if self.accepted is not None:
+            return samplers.changed(
+                self.header.sampler, {"calls": 20}, name=samplers.DPMpp2M.name, accepted=self.accepted
+            )
+        levels = len(self.sampler.sigmas)
+        calls = {"calls": max(30, levels)}
+        return samplers.changed(self.header.sampler, calls, name=samplers.ConsistentAnnealed.name)
+
+    @property
     def data(self) -> str:
         """The name of its training images, without their place on this machine."""
         return short_name(self.header.metadata.get("data", "unknown"))
@@ -78,7 +115,8 @@ class Card:
 
     def described(self) -> dict[str, Any]:
         """The model's description for JSON."""
-        sampler, start = samplers.to_dict(self.sampler), self.header.recipe.start
+        sampler, start, quick = samplers.to_dict(self.sampler), self.header.recipe.start, self.quick
+        flow: Any = None if self.accepted is None else deterministic(self.sampler, None, self.accepted)
         return {
             "name": self.name,
             "shape": self.shape,
@@ -86,7 +124,9 @@ class Card:
             "steps": sampler.get("steps"),
             "step_size": sampler.get("step_size"),
             "sampler": sampler,
-            "paces": _paces(self.header.sampler),
+            "paces": _paces(self.sampler),
+            "samplers": [_described(each) for each in self.samplers().values()],
+            "quick": {"sampler": quick.name, "calls": quick.calls},
             "parameters": self.parameters,
             "trained": self.header.step,
             "start": short_name(start) if start else None,
@@ -94,7 +134,24 @@ class Card:
             "kind": "pretrained" if self.place.pretrained else "run" if self.place.path.is_dir() else "file",
             "examples": self.examples,
             "labels": self.header.labels,
+            "null_label": self.null_label,
+            "range": None if self.accepted is None else [self.accepted.low, self.accepted.high],
+            "flow": None if flow is None else {"sampler": flow.name, "calls": flow.calls},
         }
+
+
+def _described(sampler: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A sampler that may be chosen, for JSON: what it is, its network calls, and its settings."""
+    about = (type(sampler).__doc__ or "").partition("\n")[0]
+    settings = {name: getattr(sampler, name) for name in samplers.options(type(sampler))}
+    return {
+        "name": sampler.name,
+        "about": about,
+        "calls": sampler.calls,
+        "sigmas": list(getattr(sampler, "sigmas", ())),
+        "settings": settings,
+        "paces": _paces(sampler),
+    }
 
 
 def _paces(sampler: samplers.Sampler) -> dict[str, dict[str, Any]]:
@@ -152,9 +209,9 @@ class Models:
 def _find_places(given: Sequence[str]) -> dict[str, Place]:
     """The models by name. A name is the last part of the path, with a number if it is taken.
 
-    Those given come first, then the pretrained ones, the smallest first: it is the fastest.
+    Those given come first, then the pretrained ones: `FIRST`, then the smallest, which is the fastest, and so on.
     """
-    files = sorted(pretrained_models().items(), key=lambda item: item[1].stat().st_size)
+    files = sorted(pretrained_models().items(), key=lambda item: (item[0] != FIRST, item[1].stat().st_size))
     pretrained = {name: Place(name, path, True) for name, path in files}
     names = {path: name for name, path in files}
     places: dict[str, Place] = {}

@@ -211,7 +211,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:80]}..."
 
 
-def _open_image(upload: Upload, limits: Limits) -> Image.Image:
+def open_upload(upload: Upload, limits: Limits) -> Image.Image:
     """The image in a file, grey or RGB, rotated as its EXIF orientation says.
 
     The size is read from the file's header: a small file that would fill the memory is refused before it is decoded.
@@ -245,14 +245,14 @@ def _open_image(upload: Upload, limits: Limits) -> Image.Image:
 
 def fit_upload(upload: Upload, card: Card, limits: Limits) -> tuple[np.ndarray, list[str]]:
     """The image as the model sees it, (H, W, C), and a line about each change that may surprise."""
-    picture = _open_image(upload, limits)
+    picture = open_upload(upload, limits)
     fit = pictures.fit_to_model(card.shape, card.header.recipe.crop, picture.size)
     return pictures.fit_image(picture, upload.name, card.shape[0], fit)
 
 
 def read_mask(upload: Upload, card: Card, limits: Limits) -> Tensor:
     """The mask (H, W) in a file of the model's size: white is known, black is hidden."""
-    picture, (_, height, width) = _open_image(upload, limits), card.shape
+    picture, (_, height, width) = open_upload(upload, limits), card.shape
     if picture.size != (width, height):
         found = f"{picture.width} × {picture.height}"
         raise bad(f"the mask is {found}, but must have the model's size, {width} × {height}")

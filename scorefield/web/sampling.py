@@ -15,6 +15,7 @@ from scorefield.acceleration.threads import on_one_thread
 from scorefield.images import to_bytes, to_float
 from scorefield.models.model import check_guidance, class_name, class_number, kept_steps, parse_label
 from scorefield.samplers import MOST_CALLS, SAMPLERS, State, changed, options, to_dict
+from scorefield.samplers.watched import Watched
 from scorefield.web.estimates import Speeds, Work
 from scorefield.web.jobs import Job, Update, updates_from
 from scorefield.web.limits import Limits
@@ -69,7 +70,7 @@ def read_request(fields: Fields, card: Card, *, n: int, most: int, limits: Limit
     seed = fields.whole("seed", 0, least=0, most=2**32 - 1)
     guidance = fields.number("guidance", 0.0)
     try:
-        label = _label(fields.text_or_whole("label"), card.header.labels)
+        label = read_label(fields.text_or_whole("label"), card.header.labels)
         check_guidance(guidance, card.header.labels, label)
         return SampleRequest(
             card, number, seed, changed(default, settings, name=name, accepted=card.accepted), label, guidance
@@ -78,7 +79,7 @@ def read_request(fields: Fields, card: Card, *, n: int, most: int, limits: Limit
         raise bad(str(error)) from error
 
 
-def _label(given: str | int | None, labels: Sequence[str]) -> str | int | None:
+def read_label(given: str | int | None, labels: Sequence[str]) -> str | int | None:
     """The class that a request names, by its name or its number, which is a text in a form."""
     label = given if isinstance(given, int) else parse_label(labels, given)
     return None if label is None else class_name(labels, class_number(labels, label))
@@ -93,32 +94,18 @@ def _most(name: str, default: Any, limits: Limits) -> int:  # noqa: ANN401
 def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole | None = None) -> Job:
     """A job that draws samples, or completions of an image with a hole."""
     card, n, seed, sampler, label, guidance = request
-    chosen = {name: getattr(sampler, name) for name in options(type(sampler))}
-    settings = {"model": card.name, "n": n, "seed": seed, **chosen, "sampler": to_dict(sampler)}
-    settings |= {"label": label, "guidance": guidance} if card.header.labels else {}
-    command = ["scorefield", "sample" if hole is None else "inpaint", card.place.given]
+    settings, command = settings_of(request), ["scorefield", "sample" if hole is None else "inpaint", card.place.given]
     if hole is not None:
         settings |= {"image": hole.image_name, "mask": hole.mask_name}
         command += ["--image", hole.image_name, "--mask", hole.mask_name]
-    command += ["-n", str(n), "--seed", str(seed)]
-    command += [] if label is None else ["--label", str(label)]
-    command += ["--guidance", str(guidance)] if guidance else []
-    if type(sampler) is not type(card.sampler):
-        command += ["--sampler", sampler.name]
-    for name, value in chosen.items():
-        if value is None:
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        command += ([flag] if value else []) if isinstance(value, bool) else [flag, str(value)]
-    command += ["--out", "samples.png" if hole is None else "inpainted.png"]
-    keep = kept_steps(sampler.updates, frame_count(request, limits))
+    command += [*words_of(request), "--out", "samples.png" if hole is None else "inpainted.png"]
 
     def run() -> Iterator[Update]:
-        known = None if hole is None else (to_float(hole.image[None])[0], hole.mask)
+        known, watched = None if hole is None else (to_float(hole.image[None])[0], hole.mask), Watched(sampler)
         states = models.load(card).states(
-            range(n), seed=seed, sampler=sampler, label=label, guidance=guidance, known=known
+            range(n), seed=seed, sampler=watched, label=label, guidance=guidance, known=known
         )
-        return on_one_thread(updates_from(states, keep, to_bytes))
+        return watched_updates(states, watched, request, limits)
 
     return Job(
         "sample" if hole is None else "inpaint",
@@ -127,9 +114,50 @@ def image_job(models: Models, request: SampleRequest, limits: Limits, hole: Hole
         settings,
         shlex.join(command),
         None if hole is None else (hole.image, hole.mask.numpy()),
-        getattr(sampler, "warning", None),
-        work_of(request),
+        warning=getattr(sampler, "warning", None),
+        work=work_of(request),
     )
+
+
+def watched_updates(
+    states: Iterator[State], watched: Watched, request: SampleRequest, limits: Limits
+) -> Iterator[Update]:
+    """The states of a sampler as updates of a job, with the estimate of the clean images at each, and the images
+    themselves at the end."""
+    total = watched.updates
+    keep = kept_steps(total, frame_count(request, limits))
+
+    def estimate(state: State) -> Tensor | None:
+        return None if state.step == total else watched.denoised
+
+    return on_one_thread(updates_from(states, keep, to_bytes, denoised=estimate))
+
+
+def settings_of(request: SampleRequest) -> dict[str, Any]:
+    """The settings of a job, for JSON."""
+    card, sampler = request.card, request.sampler
+    settings = {"model": card.name, "n": request.n, "seed": request.seed, **_chosen(sampler)}
+    settings |= {"sampler": to_dict(sampler)}
+    return settings | ({"label": request.label, "guidance": request.guidance} if card.header.labels else {})
+
+
+def _chosen(sampler: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {name: getattr(sampler, name) for name in options(type(sampler))}
+
+
+def words_of(request: SampleRequest) -> list[str]:
+    """The options of the command line that say the same."""
+    sampler, words = request.sampler, ["-n", str(request.n), "--seed", str(request.seed)]
+    words += [] if request.label is None else ["--label", str(request.label)]
+    words += ["--guidance", str(request.guidance)] if request.guidance else []
+    if type(sampler) is not type(request.card.sampler):
+        words += ["--sampler", sampler.name]
+    for name, value in _chosen(sampler).items():
+        if value is None:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        words += ([flag] if value else []) if isinstance(value, bool) else [flag, str(value)]
+    return words
 
 
 def work_of(request: SampleRequest) -> Work:
@@ -137,6 +165,11 @@ def work_of(request: SampleRequest) -> Work:
     many images, and counts as two."""
     card, times = request.card, 2 if request.guidance else 1
     return Work((card.name, card.shape, card.parameters), request.n, times * request.sampler.calls)
+
+
+def estimate(speeds: Speeds, request: SampleRequest) -> float | None:
+    """The seconds that samples take."""
+    return speeds.estimate(work_of(request))
 
 
 def size_to_measure(speeds: Speeds, request: SampleRequest, *, few: int) -> int | None:
@@ -178,5 +211,5 @@ def _step_seconds(states: Iterator[State]) -> float:
 
 
 def frame_count(request: SampleRequest, limits: Limits) -> int:
-    """How many frames to keep: fewer of large images, but always the first and the last."""
-    return max(2, min(limits.frames, limits.job_bytes // 2 // (request.n * math.prod(request.card.shape))))
+    """How many frames to keep, with noise and without: fewer of large images, but always the first and the last."""
+    return max(2, min(limits.frames, limits.job_bytes // 2 // (2 * request.n * math.prod(request.card.shape))))

@@ -40,6 +40,7 @@ send a request at the moment when it is closed."""
 ANSWER_SECONDS, EXIT_SECONDS = 1, 1.5
 """After a signal to stop: the most seconds for answers that are being sent, and until the process ends."""
 mimetypes.add_type("text/javascript", ".js")  # some systems call it plain text, which browsers do not run
+mimetypes.add_type("image/webp", ".webp")  # which Python knows from 3.13 on
 
 
 def _index(request: Request) -> Response:

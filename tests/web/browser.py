@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import guidable
 import numpy as np
 import pytest
 from PIL import Image
@@ -48,19 +49,22 @@ GREY = 100
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with a tiny model and a run folder, in a thread."""
+    """A server with a tiny model, a larger one, one with classes and a run folder, in a thread."""
     folder = tmp_path_factory.mktemp("served")
     weights = build_network(RECIPE, channels=1).state_dict()
     for path in ("pretrained/mnist-small.safetensors", f"{RUN}/checkpoints/model-00000100.safetensors"):
         save_model(folder / path, weights, None, recipe=RECIPE, shape=(1, SIZE, SIZE), step=100, metadata={"data": "x"})
     large = folder / "large.safetensors"
     save_model(large, weights, None, recipe=RECIPE, shape=(1, *LARGE[::-1]), step=100, metadata={"data": "x"})
+    pets = folder / "pets.safetensors"
+    classes = guidable.guidable_network().state_dict()
+    save_model(pets, classes, None, recipe=guidable.RECIPE, shape=(1, SIZE, SIZE), step=5, labels=guidable.NAMES)
     write_run(folder / RUN)
     with pytest.MonkeyPatch.context() as patch, listen("127.0.0.1", 0) as listening:
         patch.setattr(pretrained, "FOLDERS", [folder / "pretrained"])
         port = listening.getsockname()[1]
         limits = Limits(work_seconds=1e9, client_seconds=1e9)  # a job is long on a busy machine
-        server = Server([str(folder / RUN), str(large)], port=port, device="cpu", limits=limits)
+        server = Server([str(folder / RUN), str(large), str(pets)], port=port, device="cpu", limits=limits)
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         while not server.started:

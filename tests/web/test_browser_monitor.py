@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import io
+import json
+import runpy
 from base64 import b64decode
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ from web.browser import GREY, RECIPE, RUN, SIZE, until
 from web.browser import address as address
 from web.browser import browser as browser
 from web.browser import page as page
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 def test_a_run_is_shown_and_updated(page: Any, address: str) -> None:
@@ -60,7 +65,7 @@ def test_damaged_samples_are_reported_until_others_are_chosen(page: Any, address
     page.route(f"**/api/runs/{RUN}/samples/50.png", lambda route: route.fulfill(body=b"no", content_type="image/png"))
     page.wait_for_selector("#monitor .samples canvas")
     page.fill("#monitor .samples input", "0")
-    until(page, "document.querySelector('#monitor .when').textContent === 'This picture is damaged.'")
+    until(page, "document.querySelector('#monitor .when')?.textContent === 'This picture is damaged.'")
     with page.expect_response(f"**/api/runs/{RUN}"):  # an update, as every three seconds
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     page.wait_for_timeout(100)
@@ -77,7 +82,7 @@ def test_a_run_without_samples_says_why(page: Any, address: str) -> None:
     answer = {**run, "recipe": {**asdict(RECIPE), "previews": 0}, "held_out": {}, "images_per_second": 16031}
     page.route(f"**/api/runs/{RUN}", lambda route: route.fulfill(json=answer))
     page.goto(f"{address}/#/monitor")
-    until(page, "document.querySelector('#monitor .when').textContent.includes('previews is 0')")
+    until(page, "document.querySelector('#monitor .when')?.textContent.includes('previews is 0')")
     assert page.is_hidden("#monitor .samples input")
     speed = page.text_content("#monitor [data-chart=speed]")  # with a comma, as in the tiles
     assert "15,000" in speed
@@ -89,6 +94,65 @@ def test_without_a_run_the_page_shows_how_to_start_with_one(page: Any, address: 
     page.goto(f"{address}/#/monitor")
     page.wait_for_selector("#monitor .none:not([hidden])")
     assert "scorefield serve runs/mine" in page.text_content("#monitor .none")
+    page.wait_for_selector("#monitor [data-chart=levels] path")  # and the log of a pretrained model
+    report = json.loads((RESULTS / "mnist-small" / "report.json").read_text())
+    log = report["training"]["log"]
+    last = dict(zip(log["columns"], log["rows"][-1], strict=True))
+    legend = page.locator("#monitor [data-chart=levels] .legend button b").all_text_contents()
+    assert [float(text) for text in legend] == [float(f"{last[name]:.3g}") for name in log["columns"] if "@" in name]
+    assert "mnist-small (pretrained)" in page.text_content("#monitor .tiles")
+    assert f"{report['model']['step']:,}" in page.text_content("#monitor .tiles")
+    assert "docs/results/mnist-small/report.json" in page.text_content("#monitor .source")
+    assert "were not kept" in page.text_content("#monitor .when")
+
+
+def test_the_logs_of_pretrained_models_are_those_of_their_reports() -> None:
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "write_training_logs.py"))
+    for name in script["NAMES"]:
+        written = json.loads((script["LOGS"] / f"{name}.json").read_text())
+        assert written == json.loads(json.dumps(script["log_of"](name)))
+
+
+def test_several_runs_share_the_charts_over_steps_and_by_sigma(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/monitor")
+    page.wait_for_selector("#monitor [data-chart=levels] path")
+    page.get_by_role("checkbox", name="mnist-small (pretrained)").check()
+    until(page, "document.querySelectorAll('#monitor .tally tbody tr').length === 2")
+    rows = page.locator("#monitor .tally tbody tr").all_text_contents()
+    assert rows[0].startswith(f"{RUN}stopped100 of 200")
+    assert rows[1].startswith("mnist-small (pretrained)done16,50130.929")  # step, loss and held-out loss
+    names = page.locator("[data-chart=rate] .legend button").all_text_contents()
+    assert [name[:5] for name in names] == ["first", "mnist"]
+    lines = page.locator("[data-chart=rate] path")
+    colours = [line.evaluate("path => getComputedStyle(path).stroke") for line in lines.all()]
+    assert len(set(colours)) == 2
+    assert len({line.get_attribute("stroke-dasharray") for line in lines.all()}) == 2  # not by the colour alone
+    page.get_by_role("radio", name="by σ").focus()
+    page.keyboard.press("Space")
+    page.focus("#monitor [data-chart=levels] svg")
+    page.keyboard.press("ArrowRight")  # the last σ
+    assert "at σ = 1" in page.text_content("#monitor [data-chart=levels] .legend")
+    legend = page.text_content("#monitor [data-chart=levels] .legend button[data-name='mnist-small (pretrained)'] b")
+    assert legend == "8.19"
+    page.get_by_role("checkbox", name="mnist-small (pretrained)").uncheck()
+    until(page, "document.querySelectorAll('#monitor [data-chart=levels] path.faint').length > 2")  # earlier steps
+    line = page.locator("#monitor [data-chart=levels] path:not(.faint)")
+    assert line.count() == 1
+    assert line.get_attribute("data-name") == "step 100"
+    page.get_by_role("checkbox", name=RUN).uncheck()
+    until(page, "document.querySelector('#monitor .trouble').textContent === 'Choose a run.'")
+    assert page.is_hidden("#monitor .charts")
+
+
+def test_on_a_phone_the_page_is_as_wide_as_the_screen(page: Any, address: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{address}/#/monitor")
+    page.wait_for_selector("#monitor [data-chart=levels] path")
+    page.get_by_role("checkbox", name="mnist (pretrained)").check()
+    page.wait_for_selector("#monitor .tally")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.set_viewport_size({"width": 1280, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 1280
 
 
 def test_a_damaged_or_waiting_run_does_not_show_the_numbers_of_another(page: Any, address: str) -> None:
@@ -99,12 +163,15 @@ def test_a_damaged_or_waiting_run_does_not_show_the_numbers_of_another(page: Any
     page.route("**/api/runs/broken", lambda route: route.fulfill(json=broken))
     page.goto(f"{address}/#/monitor")
     page.wait_for_selector("#monitor .charts .legend button")
-    page.check("#monitor [name=run][value=broken]", force=True)
+    page.uncheck(f"#monitor [name=run][value={RUN}]")
+    page.check("#monitor [name=run][value=broken]")
     until(page, "document.querySelector('#monitor .trouble').textContent.includes('recipe.json is no JSON')")
     assert page.is_hidden("#monitor .charts")
-    page.check("#monitor [name=run][value=later]", force=True)
+    page.uncheck("#monitor [name=run][value=broken]")
+    page.check("#monitor [name=run][value=later]")
     until(page, "document.querySelector('#monitor .trouble').textContent.includes('has not begun')")
-    page.check(f"#monitor [name=run][value={RUN}]", force=True)
+    page.uncheck("#monitor [name=run][value=later]")
+    page.check(f"#monitor [name=run][value={RUN}]")
     until(page, "!document.querySelector('#monitor .charts').hidden")
     assert page.is_hidden("#monitor .trouble")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from web.browser import RUN, SIZE, downloaded, draw, picture, pixels, until
+from web.browser import SIZE, downloaded, draw, picture, pixels, until
 from web.browser import address as address
 from web.browser import browser as browser
 from web.browser import page as page
@@ -27,9 +27,9 @@ def test_the_page_loads_fast_is_small_and_loads_nothing_from_elsewhere(page: Any
     page.wait_for_selector("#sample [name=model] option", state="attached")
     assert time.perf_counter() - started < 3  # 0.2 s on an idle machine
     page.wait_for_load_state("networkidle")
-    assert 30_000 < sum(sizes) < 80_000
+    assert 30_000 < sum(sizes) < 100_000
     assert page.title() == "Sample · scorefield"
-    for tab in ("Inpaint", "Understand", "Monitor"):
+    for tab in ("Restore", "Interpolate", "Understand", "Monitor"):
         page.get_by_role("tab", name=tab).click()
         page.wait_for_selector(f"#{tab.lower()}:not([hidden]) h1")
     page.goto(f"{address}/api")
@@ -38,7 +38,8 @@ def test_the_page_loads_fast_is_small_and_loads_nothing_from_elsewhere(page: Any
 
 PLACES = {
     "#/sample": "#sample form:has(.cost:not(:empty)) .primary",
-    "#/inpaint": "#inpaint:has(.examples [aria-pressed=true]) .primary",
+    "#/restore": "#restore:has(.examples [aria-pressed=true]) .primary",
+    "#/interpolate": "#interpolate:has(.examples [aria-pressed=true]) .primary",
     "#/understand": "#understand:has(tbody button) .primary",
     "#/monitor": "#monitor .charts .legend button",
     "api": "main",
@@ -95,19 +96,19 @@ def test_every_tab_can_be_used_with_few_pixels_and_in_any_colours(page: Any, add
 
 def test_what_is_chosen_is_visible_in_forced_colours(page: Any, address: str) -> None:
     page.emulate_media(forced_colors="active")
-    page.goto(f"{address}/#/inpaint")
-    page.wait_for_selector("#inpaint .examples [aria-pressed=true]")
+    page.goto(f"{address}/#/restore")
+    page.wait_for_selector("#restore .examples [aria-pressed=true]")
 
     def shots(*selectors: str) -> list[bytes]:
         page.mouse.move(0, 0)
         page.evaluate("document.activeElement.blur()")
         return [page.locator(each).screenshot() for each in selectors]
 
-    places = ("#tab-monitor", "#inpaint .pace label:last-of-type", "#inpaint .examples button >> nth=1")
+    places = ("#tab-monitor", "#restore .tasks label:nth-of-type(2)", "#restore .examples button >> nth=1")
     other = shots(*places)
-    page.check("#inpaint [name=pace][value='10']", force=True)
-    page.click("#inpaint .examples button >> nth=1")
-    page.wait_for_selector("#inpaint .examples button:nth-child(2)[aria-pressed=true]")
+    page.check("#restore [name=task][value=blur]", force=True)
+    page.click("#restore .examples button >> nth=1")
+    page.wait_for_selector("#restore .examples button:nth-child(2)[aria-pressed=true]")
     chosen = shots(*places[1:])
     page.click("#tab-monitor")
     chosen = [*shots(places[0]), *chosen]
@@ -119,9 +120,9 @@ def test_arrow_keys_move_between_tabs(page: Any, address: str) -> None:
     page.wait_for_selector("#sample [name=model] option", state="attached")
     page.focus("#tab-sample")
     page.keyboard.press("ArrowRight")
-    page.wait_for_selector("#inpaint:not([hidden])")
-    assert page.evaluate("document.activeElement.id") == "tab-inpaint"
-    assert page.get_attribute("#tab-inpaint", "aria-selected") == "true"
+    page.wait_for_selector("#restore:not([hidden])")
+    assert page.evaluate("document.activeElement.id") == "tab-restore"
+    assert page.get_attribute("#tab-restore", "aria-selected") == "true"
     assert page.get_attribute("#tab-sample", "tabindex") == "-1"
 
 
@@ -138,10 +139,11 @@ def requested_jobs(page: Any) -> list[Any]:
 def test_samples_are_drawn_played_again_and_saved(page: Any, address: str) -> None:
     page.expected = ["500"]
     held: list[Any] = []
-    page.route("**/frames/24.png", lambda route: held.append(route))  # the last images, which arrive late
+    page.route("**/frames/24.png*", lambda route: held.append(route))  # the last images, which arrive late
     page.goto(address)
     page.select_option("#sample [name=model]", "mnist-small")
     page.fill("#sample [name=n]", "4")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
     page.check("#sample [name=pace][value='1']", force=True)
     assert page.input_value("#sample [name=steps]") == "8"
     assert page.input_value("#sample [name=step_size]") == "2e-5"
@@ -156,7 +158,7 @@ def test_samples_are_drawn_played_again_and_saved(page: Any, address: str) -> No
         "done" in words.lower() for words in page.locator("#sample .readout, #sample .live").all_text_contents()
     )
     assert len(held) == 1
-    page.unroute("**/frames/24.png")
+    page.unroute("**/frames/24.png*")
     held[0].fulfill(status=500)  # the page asks for them again
     page.wait_for_selector("#sample .after:not([hidden])")
     total = 3 * 8
@@ -199,6 +201,7 @@ def test_samples_are_drawn_played_again_and_saved(page: Any, address: str) -> No
 def test_a_link_draws_the_same_images(page: Any, address: str) -> None:
     page.goto(address)
     page.select_option("#sample [name=model]", "mnist-small")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
     for name, value in {"n": "3", "seed": "7", "steps": "2", "step_size": "3e-5"}.items():
         page.fill(f"#sample [name={name}]", value)
     page.check("#sample [name=denoise]")
@@ -228,6 +231,7 @@ def test_a_running_job_is_followed_after_a_reload_and_stopped_by_the_keyboard(pa
     asked = requested_jobs(page)
     page.goto(address)
     page.fill("#sample [name=n]", "64")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
     page.fill("#sample [name=steps]", "200")
     page.focus("#sample .primary")
     page.keyboard.press("Enter")
@@ -258,6 +262,7 @@ def test_a_wrong_number_is_reported_beside_its_field(page: Any, address: str) ->
         assert page.evaluate("document.activeElement.name") == name
         page.fill(f"#sample [name={name}]", "2")
         assert page.is_hidden("#sample .wrong")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
     page.fill("#sample [name=step_size]", "1e-3")
     assert "4σ² = 0.0004" in page.text_content("#sample .pace-note")
     page.fill("#sample [name=step_size]", "1e-5")
@@ -364,8 +369,8 @@ def test_a_long_job_needs_a_second_press_and_a_link_to_it_starts_nothing(page: A
 
 def test_the_server_s_own_estimate_is_shown(page: Any, address: str) -> None:
     page.unroute("**/api/estimate")
-    page.goto(f"{address}/#/inpaint")
-    until(page, "/^Takes about \\d+\\s(s|min)\\.$/.test(document.querySelector('#inpaint .cost')?.textContent)")
+    page.goto(f"{address}/#/restore")
+    until(page, "/^Takes about \\d+\\s(s|min)\\.$/.test(document.querySelector('#restore .cost')?.textContent)")
 
 
 # ---------------------------------------------------------------- reloading, links and lists
@@ -375,6 +380,7 @@ def test_a_reloaded_page_shows_its_job_again(page: Any, address: str) -> None:
     asked = requested_jobs(page)
     page.goto(address)
     page.fill("#sample [name=n]", "2")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
     page.fill("#sample [name=steps]", "2")
     draw(page)
     one = pixels(page, "#sample canvas")
@@ -394,11 +400,11 @@ def test_the_page_works_without_session_storage(page: Any, address: str) -> None
     denied = "Object.defineProperty(window, 'sessionStorage', {get() { throw new DOMException('denied') }})"
     page.add_init_script(denied)
     page.goto(address)
-    page.fill("#sample [name=steps]", "1")
+    page.fill("#sample [name=n]", "1")
     draw(page)
-    page.click("#tab-inpaint")
+    page.click("#tab-restore")
     until(page, "document.querySelector('#fitted').textContent !== ''")
-    draw(page, "inpaint")
+    draw(page, "restore")
 
 
 def test_two_quick_changes_of_the_address_draw_the_last(page: Any, address: str) -> None:
@@ -424,7 +430,12 @@ def test_new_models_can_be_chosen_without_a_reload(page: Any, address: str) -> N
     page.route("**/api/models", more)
     page.goto(address)
     page.wait_for_selector("#sample [name=model] option", state="attached")
-    assert page.locator("#sample [name=model] option").all_text_contents() == ["first (run)", "large", "mnist-small"]
+    assert page.locator("#sample [name=model] option").all_text_contents() == [
+        "first (run)",
+        "large",
+        "pets",
+        "mnist-small",
+    ]
     chosen = page.input_value("#sample [name=model]")
     known["later"] = True
     page.click("#tab-monitor")
@@ -432,29 +443,108 @@ def test_new_models_can_be_chosen_without_a_reload(page: Any, address: str) -> N
     assert page.input_value("#sample [name=model]") == chosen
 
 
-def test_a_model_with_another_sampler_has_no_settings_of_langevin_dynamics(page: Any, address: str) -> None:
-    """Such models are those of networks for all noise levels. They are drawn with their own sampler."""
-
-    def other(route: Any) -> None:
-        answer = route.fetch().json()
-        sampler = {"name": "heun", "calls": 35, "sigmas": [1.0]}
-        answer["models"][0] |= {"steps": None, "step_size": None, "paces": {}, "sampler": sampler}
-        route.fulfill(json=answer)
-
-    page.route("**/api/models", other)
+def test_samplers_have_their_own_settings_and_those_of_the_model_stay_its_own(page: Any, address: str) -> None:
+    """A request names the sampler and its calls only where they are not the model's own."""
     asked = requested_jobs(page)
     page.goto(f"{address}/#/sample")
-    page.wait_for_selector("#sample .pace-note:not(:empty)")
-    assert page.text_content("#sample .pace-note") == "The model’s own sampler: heun, 35 network calls per image."
-    assert (
-        not page.locator("#sample")
-        .locator(".pace, [name=steps], [name=step_size], [name=denoise]")
-        .locator("visible=true")
-        .count()
-    )
+    page.select_option("#sample [name=model]", "pets")
+    langevin = page.locator("#sample").locator(".pace, [name=steps], [name=step_size], [name=denoise]")
+    assert (langevin.locator("visible=true").count(), page.input_value("#sample [name=calls]")) == (0, "3")
+    assert page.text_content("#sample .sampler-note").startswith("The model’s own. The probability flow by Heun's")
     page.fill("#sample [name=n]", "2")
     draw(page)
-    assert asked == [{"model": RUN, "n": 2, "seed": 0}]
+    page.fill("#sample [name=calls]", "5")
+    draw(page)
+    page.select_option("#sample [name=sampler]", "euler")
+    page.fill("#sample [name=calls]", "4")
+    page.select_option("#sample [name=label]", "dog")
+    page.fill("#sample [name=guidance]", "1.5")
+    draw(page)
+    first = {"model": "pets", "n": 2, "seed": 0}
+    last = {"label": "dog", "guidance": 1.5, "sampler": "euler", "calls": 4}
+    assert asked == [first, first | {"calls": 5}, first | last]
+    assert page.text_content("#sample .command code").startswith("scorefield sample")
+    assert "--label dog --guidance 1.5 --sampler euler --calls 4" in page.text_content("#sample .command code")
+    one, link = pixels(page, "#sample canvas"), page.url
+    page.goto("about:blank")
+    page.goto(link)  # with the class, the guidance and the sampler
+    page.wait_for_selector("#sample .after:not([hidden])")
+    assert pixels(page, "#sample canvas") == one
+    assert page.input_value("#sample [name=guidance]") == "1.5"
+    page.select_option("#sample [name=model]", "mnist-small")  # which knows three noise levels, and no classes
+    assert page.is_hidden("#sample [name=label]")
+    assert page.input_value("#sample [name=sampler]") == "annealed_langevin"
+    page.select_option("#sample [name=sampler]", "consistent_annealed")
+    assert page.locator("#sample [name=sampler] option[value=euler]").count() == 0
+    assert langevin.locator("visible=true").count() == 0
+
+
+def test_a_step_is_shown_as_an_estimate_or_with_its_noise(page: Any, address: str) -> None:
+    """At the end both are the image."""
+    page.goto(f"{address}/#/sample?model=pets&n=2&calls=7")
+    page.wait_for_selector("#sample .after:not([hidden])")
+    end, last = pixels(page, "#sample canvas"), page.get_attribute("#sample .seek", "max")
+    page.fill("#sample .seek", "1")
+    estimate = pixels(page, "#sample canvas")
+    page.focus("#sample .view [value=denoised]")
+    page.keyboard.press("ArrowRight")
+    until(page, f"document.querySelector('#sample canvas').toDataURL() !== {json.dumps(estimate)}")
+    noisy = pixels(page, "#sample canvas")
+    page.fill("#sample .seek", last)
+    assert pixels(page, "#sample canvas") == end
+    page.fill("#sample .seek", "1")
+    page.check("#sample .view [value=denoised]", force=True)
+    until(page, f"document.querySelector('#sample canvas').toDataURL() === {json.dumps(estimate)}")
+    assert noisy != estimate
+
+
+def test_a_faster_sampler_is_offered_for_a_long_job_and_touch_takes_it(browser: Any, address: str) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, color_scheme="dark")
+    page = context.new_page()
+    asked = requested_jobs(page)
+
+    def estimate(route: Any) -> None:
+        settings = route.request.post_data_json
+        route.fulfill(json={"seconds": 4.0 * settings.get("calls", 3 * settings.get("steps", 0))})
+
+    page.route("**/api/estimate", estimate)
+    page.goto(f"{address}/#/sample")
+    page.wait_for_selector("#sample [name=model] option", state="attached")
     page.select_option("#sample [name=model]", "mnist-small")
-    assert page.is_visible("#sample [name=steps]")
-    assert (page.input_value("#sample [name=steps]"), page.input_value("#sample [name=step_size]")) == ("2", "8e-5")
+    page.select_option("#sample [name=sampler]", "annealed_langevin")
+    page.fill("#sample [name=n]", "1")
+    page.fill("#sample [name=steps]", "100")
+    page.tap("#sample .primary")
+    page.wait_for_selector("#sample .confirm:not([hidden])")
+    words = page.text_content("#sample .confirm p").replace("\u00a0", " ")
+    assert "take about 20 min" in words
+    assert "Consistent annealed with 30 calls takes about 2 min." in words
+    with page.expect_response("**/api/sample"):
+        page.tap("#sample .faster")
+    page.wait_for_selector("#sample .after:not([hidden])")
+    wanted = {"model": "mnist-small", "n": 1, "seed": 0, "sampler": "consistent_annealed", "calls": 30}
+    assert asked == [wanted]
+    context.close()
+
+
+def test_results_are_kept_in_this_browser_and_lead_back(page: Any, address: str) -> None:
+    page.goto(f"{address}/api")
+    page.evaluate("localStorage.clear()")  # what the tests before have left
+    page.goto(f"{address}/#/sample?model=pets&n=2&seed=4")
+    page.wait_for_selector("#gallery li")
+    one = pixels(page, "#sample canvas")
+    page.goto(f"{address}/#/monitor")
+    until(page, "document.querySelector('#gallery').hidden")
+    page.goto("about:blank")
+    page.goto(f"{address}/#/restore")
+    page.wait_for_selector("#gallery li")
+    assert page.get_attribute("#gallery li img", "alt") == "2 × pets, seed 4"
+    page.click("#gallery li a")
+    page.wait_for_selector("#sample .after:not([hidden])")
+    assert pixels(page, "#sample canvas") == one
+    page.click("#gallery .empty")
+    assert page.locator("#gallery li").count() == 0
+    assert page.is_hidden("#gallery")
+    page.reload()
+    page.wait_for_selector("#sample .after:not([hidden])")  # shown again, not made again
+    assert page.is_hidden("#gallery")

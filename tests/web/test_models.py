@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from guidable import guidable_file
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -114,3 +115,31 @@ def test_a_model_is_loaded_again_when_its_file_changes(tmp_path: Path) -> None:
     assert models.load(models.cards()["mine"]) is first
     tiny_model(file, shape=(3, 8, 8))
     assert models.load(models.cards()["mine"]).shape == (3, 8, 8)
+
+
+def test_samplers_suit_the_noise_levels_of_a_model(live: Live, tmp_path: Path) -> None:
+    """A list of levels suits those that make several updates at each; a range suits all. The model's own is first."""
+    pets = guidable_file(tmp_path / "pets.safetensors")
+    found = {each.name: each.described() for each in Models([str(pets)]).cards().values()}
+    tiny, pets_card = found["tiny"], found["pets"]
+    several = ["annealed_langevin", "predictor_corrector", "consistent_annealed", "annealed_hmc"]
+    assert [each["name"] for each in tiny["samplers"]] == several
+    assert tiny["samplers"][0]["calls"] == 3 * 2  # steps at each of two levels
+    assert (tiny["quick"], tiny["range"], tiny["flow"]) == ({"sampler": "consistent_annealed", "calls": 30}, None, None)
+    names = [each["name"] for each in pets_card["samplers"]]
+    assert (names[0], sorted(names)) == ("heun", sorted(samplers.SAMPLERS))
+    assert (pets_card["quick"], pets_card["range"]) == ({"sampler": "dpmpp_2m", "calls": 20}, [0.1, 2.0])
+    assert pets_card["flow"] == {"sampler": "heun", "calls": 3}
+    assert (tiny["labels"], tiny["null_label"], pets_card["null_label"]) == ((), False, True)
+    for each in (*tiny["samplers"], *pets_card["samplers"]):
+        assert each["about"].endswith(".")
+
+
+def test_the_page_opens_with_a_model_for_all_noise_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although it is not the smallest. A model that is named comes before it."""
+    small, large = guidable_file(tmp_path / "mnist-small.safetensors"), tiny_model(tmp_path / "unet-mnist.safetensors")
+    assert large.stat().st_size > small.stat().st_size
+    tiny_model(tmp_path / "given" / "mine.safetensors")
+    monkeypatch.setattr(pretrained, "FOLDERS", [tmp_path])
+    assert list(Models().cards()) == ["unet-mnist", "mnist-small"]
+    assert next(iter(Models([str(tmp_path / "given" / "mine.safetensors")]).cards())) == "mine"

@@ -7,6 +7,7 @@ import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
@@ -23,7 +24,7 @@ from scorefield.cli import main
 from scorefield.data import pictures
 from scorefield.images import grid, to_bytes, to_float
 from scorefield.models.model import kept_steps, load
-from scorefield.noise import SampleNoise
+from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
 from scorefield.web.models import EXAMPLES
@@ -90,6 +91,24 @@ def test_defaults_are_the_models_own(live: Live) -> None:
     assert settings["steps"] == RECIPE.sample_steps
     assert settings["step_size"] == RECIPE.step_size
     assert settings["denoise"] is False
+
+
+def test_each_frame_has_an_estimate_of_the_clean_images(live: Live) -> None:
+    """x + σ² s at the x and σ of the step's network call, which is that of the state before; the last is the sample."""
+    job = live.start(n=2, seed=5, steps=2)
+    states = live.end(job)["frames"]
+    model, noise = load("tiny"), SampleNoise(sample_seeds(5, range(2)))
+    sampler = samplers.changed(model.sampler, {"steps": 2})
+    made = list(sampler(model.score, noise.rand(model.shape), randn_like=noise.randn_like))
+    estimates = [
+        before.x + state.sigma**2 * model.score(before.x, state.sigma) for before, state in pairwise(made[:-1])
+    ]
+    wanted = [made[0].x, *estimates, made[-1].x]
+    assert len(wanted) == states
+    for k, each in enumerate(wanted):
+        sheet = opened(live.client.get(f"/api/jobs/{job}/frames/{k}.png?view=denoised").content)
+        assert np.array_equal(sheet, grid(to_bytes(each), columns=2, gap=0)[..., 0]), k
+    assert live.client.get(f"/api/jobs/{job}/frames/1.png?view=other").status_code == 404
 
 
 @pytest.mark.parametrize(("name", "calls"), [("heun", 3), ("consistent_annealed", 6)])
@@ -170,7 +189,7 @@ def test_a_step_size_that_is_too_large_brings_a_warning(live: Live, kind: str) -
 def test_fewer_frames_of_large_images_are_kept() -> None:
     request = cast(SampleRequest, SimpleNamespace(card=SimpleNamespace(shape=(3, 100, 100)), n=10))
     kept = [frame_count(request, Limits(job_bytes=size)) for size in (10**9, 6_000_000, 100)]
-    assert kept == [60, 10, 2]  # 300,000 bytes each, in half of the limit
+    assert kept == [60, 5, 2]  # twice 300,000 bytes each, with noise and without, in half of the limit
 
 
 class Panic(BaseException):

@@ -59,7 +59,7 @@ from scorefield.cli import main
 from scorefield.web import sampling
 from scorefield.web.jobs import Update
 
-def endless(states, keep, to_frame):
+def endless(states, keep, to_frame, denoised):
     yield Update(1, 1.0, 1)
     x = torch.rand(500, 500)
     while True:

@@ -2,6 +2,10 @@
 
 import { count, digits, make } from "./ui.js";
 
+await new Promise((resolve) => { // the styles of the tabs that have charts
+  document.head.append(make("link", { rel: "stylesheet", href: "/static/lab.css", onload: resolve, onerror: resolve }));
+});
+
 const LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 24;
 
 function shape(tag, attributes, text) {
@@ -31,9 +35,12 @@ function logTicks(low, high) {
   return inside.length > 7 ? inside.filter((each) => /^[^1-9]*1[^1-9]*$/.test(String(each).replace(/e.*/, ""))) : inside.length > 1 ? inside : ticks(low, high, 4);
 }
 
+const capital = (words) => words[0].toUpperCase() + words.slice(1);
+
 export class Chart {
-  constructor(place, { height = 260, log = false, zero = false, label }) {
-    Object.assign(this, { place, height, log, zero, label, lines: [], off: new Set(), at: null, empty: "Nothing measured yet" });
+  /** `where` names a place on the x-axis in the legend, xName the axis. `least` is what both axes show at least. */
+  constructor(place, { height = 260, log = false, zero = false, xLog = false, xName = "step", where = (x) => `at step ${count(x)}`, least = {}, label }) {
+    Object.assign(this, { place, height, log, zero, xLog, xName, where, least, label, lines: [], off: new Set(), at: null, usual: null, empty: "Nothing measured yet" });
     this.svg = shape("svg", { class: "plot", role: "img", tabindex: 0, "aria-label": label });
     this.legend = make("div", { className: "legend" });
     place.append(this.svg, this.legend);
@@ -50,13 +57,16 @@ export class Chart {
     });
   }
 
-  /** Lines are { name, colour, points: [[step, value or null], ...] }. */
+  /**
+   * Lines are { name, colour, points: [[x, value or null], ...] }, and optionally dash, dots, faint, and quiet, which have
+   * no legend. The legend shows the values at `usual`, or at the last x, until the pointer is at another.
+   */
   show(lines) {
     this.lines = lines.filter(({ points }) => points.length);
     this.steps = [...new Set(this.lines.flatMap(({ points }) => points.map(([step]) => step)))].sort((a, b) => a - b);
     const last = (points) => points.findLast(([, value]) => value != null);
-    const ends = this.lines.filter(({ points }) => last(points)).map(({ name, points }) => `${name}: ${digits(last(points)[1])}`);
-    this.svg.setAttribute("aria-label", ends.length ? `${this.label}. At step ${count(this.steps.at(-1))}: ${ends.join(", ")}` : this.label);
+    const ends = this.lines.filter(({ points, quiet }) => !quiet && last(points)).map(({ name, points }) => `${name}: ${digits(last(points)[1])}`);
+    this.svg.setAttribute("aria-label", ends.length ? `${this.label} ${capital(this.where(this.steps.at(-1)))}: ${ends.join(", ")}` : this.label);
     this.draw();
   }
 
@@ -76,36 +86,44 @@ export class Chart {
       this.drawLegend();
       return;
     }
-    const first = this.steps[0], last = Math.max(this.steps.at(-1), first + 1);
-    let low = Math.min(...values), high = Math.max(...values);
+    const wide = (wanted, ...found) => [Math.min(...found, ...(wanted ?? [])), Math.max(...found, ...(wanted ?? []))];
+    const [first, end] = wide(this.least.x, ...this.steps), last = end > first ? end : first + 1;
+    let [low, high] = wide(this.least.y, ...values);
     if (this.zero && !this.log) low = 0;
     if (high <= low) high = low + (Math.abs(low) || 1) * 0.1;
     const up = this.log ? Math.log : (y) => y;
-    this.x = (step) => LEFT + ((step - first) / (last - first)) * (width - LEFT - RIGHT);
+    const along = this.xLog ? Math.log : (x) => x;
+    this.x = (step) => LEFT + ((along(step) - along(first)) / (along(last) - along(first))) * (width - LEFT - RIGHT);
     const y = (value) => height - BOTTOM - ((up(value) - up(low)) / (up(high) - up(low))) * (height - TOP - BOTTOM);
     for (const value of this.log ? logTicks(low, high) : ticks(low, high, 4)) {
       svg.append(shape("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
       svg.append(shape("text", { x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, digits(value)));
     }
-    const marks = ticks(first, last, width > 440 ? 5 : 3).filter(Number.isInteger);
+    const marks = this.xLog ? logTicks(first, last) : ticks(first, last, width > 440 ? 5 : 3).filter(Number.isInteger);
     for (const step of marks) {
-      svg.append(shape("text", { x: Math.min(this.x(step), width - RIGHT - 10), y: height - 6, "text-anchor": "middle" }, count(step)));
+      svg.append(shape("text", { x: Math.min(this.x(step), width - RIGHT - 10), y: height - 6, "text-anchor": "middle" }, this.xLog ? digits(step) : count(step)));
     }
-    for (const { points, colour } of this.visible) {
+    for (const { name, points, colour, dash = "", dots, faint } of this.visible) {
       let path = "", drawing = false;
       for (const [step, value] of points) {
-        if (!usable(value)) { drawing = false; continue; }
+        if (!usable(value)) continue; // the line goes on to the next that was measured
         path += `${drawing ? "L" : "M"}${this.x(step).toFixed(1)} ${y(value).toFixed(1)}`;
         drawing = true;
       }
-      svg.append(shape("path", { d: path, stroke: colour }));
-      points.forEach(([step, value], k) => { // a single point makes no line
-        const alone = usable(value) && !usable(points[k - 1]?.[1]) && !usable(points[k + 1]?.[1]);
-        if (alone) svg.append(shape("circle", { cx: this.x(step), cy: y(value), r: 3, fill: colour }));
+      const line = shape("path", { d: path, "stroke-dasharray": dash, class: faint ? "faint" : "" });
+      line.dataset.name = name;
+      line.style.stroke = colour;
+      svg.append(line);
+      const alone = points.filter(([, value]) => usable(value)).length === 1; // which makes no line
+      points.forEach(([step, value]) => {
+        if (!usable(value) || !(dots || alone)) return;
+        const dot = shape("circle", { cx: this.x(step), cy: y(value), r: dots ? 2.4 : 3, class: faint ? "faint" : "" });
+        dot.style.fill = colour;
+        svg.append(dot);
       });
     }
     const room = !marks.length || this.x(marks[0]) > LEFT + 24;
-    if (room) svg.append(shape("text", { x: LEFT - 7, y: height - 6, "text-anchor": "end" }, "step"));
+    if (room) svg.append(shape("text", { x: LEFT - 7, y: height - 6, "text-anchor": "end" }, this.xName));
     this.rule = shape("line", { class: "rule", x1: 0, x2: 0, y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
     svg.append(this.rule);
     this.point(this.at);
@@ -131,11 +149,12 @@ export class Chart {
 
   drawLegend() {
     const focused = this.legend.contains(document.activeElement) ? document.activeElement.dataset.name : null;
-    const shown = this.at ?? this.steps?.at(-1);
-    const entries = this.lines.map(({ name, colour, points }) => {
+    const shown = this.at ?? this.usual ?? this.steps?.at(-1);
+    const light = (name) => { for (const path of this.svg.querySelectorAll("path")) path.classList.toggle("lit", path.dataset.name === name); };
+    const entries = this.lines.filter(({ quiet }) => !quiet).map(({ name, colour, points, dash }) => {
       const known = points.filter(([step, value]) => step <= shown && value != null).at(-1);
-      const swatch = make("i");
-      swatch.style.background = colour;
+      const swatch = make("i", { className: dash ? "dashed" : "" });
+      swatch.style.color = colour;
       const button = make("button", { type: "button", title: "Show or hide" }, swatch, name, make("b", {}, known ? digits(known[1]) : "–"));
       button.dataset.name = name;
       button.setAttribute("aria-pressed", String(!this.off.has(name)));
@@ -143,9 +162,11 @@ export class Chart {
         if (!this.off.delete(name)) this.off.add(name);
         this.draw();
       });
+      for (const event of ["pointerenter", "focus"]) button.addEventListener(event, () => light(name));
+      for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => light(null));
       return button;
     });
-    if (shown != null && entries.length) entries.push(make("span", {}, `at step ${count(shown)}`));
+    if (shown != null && entries.length) entries.push(make("span", {}, this.where(shown)));
     this.legend.replaceChildren(...entries);
     if (focused) entries.find((each) => each.dataset?.name === focused)?.focus();
   }

@@ -87,6 +87,29 @@ export class Editor {
       this.hidden.every((old, k) => old === Number(PRESETS[name](k % this.width, Math.floor(k / this.width), this.width, this.height))));
   }
 
+  /** The hole as text for a link: a bit for each pixel, in base 64 as links have it. */
+  get code() {
+    const bytes = new Uint8Array(Math.ceil(this.hidden.length / 8));
+    this.hidden.forEach((hidden, k) => { bytes[k >> 3] |= hidden << (k & 7); });
+    return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  }
+
+  /** Takes the hole of a link: the name of a ready-made one, or `code`. */
+  load(text) {
+    if (Object.hasOwn(PRESETS, text)) {
+      this.preset(text);
+      return;
+    }
+    let bytes;
+    try {
+      bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0));
+    } catch {
+      bytes = [];
+    }
+    if (bytes.length !== Math.ceil(this.hidden.length / 8)) throw new Error("The hole of the link is damaged, or belongs to a model of another size.");
+    this.set((x, y, w) => (bytes[(y * w + x) >> 3] >> ((y * w + x) & 7)) & 1);
+  }
+
   /** The mask as a PNG of the model's size: white is known, black is hidden. */
   png() {
     const canvas = make("canvas", { width: this.width, height: this.height });

@@ -1,7 +1,7 @@
 // The images of a job: drawn on a canvas as they arrive, with a progress bar, and played again afterwards.
 
 import { GONE, blobOf, runJob } from "./api.js";
-import { colour, copy, digits, duration, find, fromTemplate, icon, make, onTheme, save, tell } from "./ui.js";
+import { all, colour, copy, digits, duration, find, fromTemplate, icon, make, onTheme, save, tell } from "./ui.js";
 
 const GAP = 6; // between images, in CSS pixels
 const SECONDS = 5; // time to play all frames
@@ -14,16 +14,19 @@ async function picture(address, tries = 2) {
     await image.decode();
     return image;
   } catch {
-    return tries > 1 ? picture(`${address}?again`, tries - 1) : null;
+    return tries > 1 ? picture(`${address}${address.includes("?") ? "&" : "?"}again`, tries - 1) : null;
   }
 }
 
 export class Film {
-  /** Adds itself to `place`. `kind` begins the names of saved files; `across(n, room)` is the number of images in a row. */
-  constructor(place, { kind, downloads, across = (n) => Math.ceil(Math.sqrt(n)) }) {
+  /**
+   * Adds itself to `place`. `kind` begins the names of saved files; `across(n, room)` is the number of images in a row.
+   * `onShow` is called after each drawing, of a frame or of the noise before.
+   */
+  constructor(place, { kind, downloads, onShow, across = (n) => Math.ceil(Math.sqrt(n)) }) {
     place.append(fromTemplate("film"));
     const root = this.root = find(".film", place);
-    Object.assign(this, { kind, makeDownloads: downloads, across, frames: [], n: 16, columns: 4, shape: [1, 28, 28], shown: -1, chosen: -1 });
+    Object.assign(this, { kind, makeDownloads: downloads, onShow, across, view: "denoised", frames: [], n: 16, columns: 4, shape: [1, 28, 28], shown: -1, chosen: -1 });
     this.canvas = find("canvas", root);
     this.seek = find(".seek", root);
     this.playButton = find(".play", root);
@@ -31,6 +34,10 @@ export class Film {
     this.bar = find(".bar", root);
     this.seek.addEventListener("input", () => { this.pause(); this.show(Math.min(Number(this.seek.value), this.frames.length - 1)); });
     this.playButton.addEventListener("click", () => (this.timer ? this.pause() : this.play()));
+    for (const radio of all(".view input", root)) {
+      radio.name = `view-${kind}`;
+      radio.addEventListener("change", () => this.setView(radio.value));
+    }
     this.canvas.addEventListener("click", (event) => this.saveOne(this.cellAt(event)));
     this.canvas.addEventListener("pointermove", (event) => this.choose(this.cellAt(event)));
     this.canvas.addEventListener("pointerleave", () => this.choose(-1));
@@ -92,8 +99,8 @@ export class Film {
         onWait: (left, why) => this.progress(`The queue is full; trying again in ${left} s.`, 0, why),
         onStatus: (status) => this.showStatus(status),
         onFrame: (frame) => { // loaded in parallel, shown in order; one that fails is left out
-          const image = picture(frame.image);
-          arrived = arrived.then(async () => this.add(frame, await image));
+          const { view } = this, image = picture(this.addressOf(frame));
+          arrived = arrived.then(async () => this.add(frame, await image, view));
         },
       });
       await arrived;
@@ -139,7 +146,7 @@ export class Film {
       const ahead = status.position;
       this.progress(ahead ? `Waiting: ${ahead} ${ahead === 1 ? "job" : "jobs"} ahead.` : "About to start …", 0);
     } else if (status.state === "running") {
-      const left = status.seconds_left == null ? "" : `${duration(status.seconds_left)} left`;
+      const left = status.seconds_left == null ? (status.total === 1 ? "Working …" : "") : `${duration(status.seconds_left)} left`;
       this.progress(left, part, !part ? "Started" : part < 1 ? `${25 * Math.floor(4 * part)} %` : "The last images arrive");
     }
     if (!this.frames.length) this.caption(status);
@@ -169,10 +176,32 @@ export class Film {
     find(".after", this.root).hidden = false;
   }
 
-  add(frame, image) {
+  /** The address of a frame's images: the estimates of the clean ones, or as they are. */
+  addressOf(frame) {
+    return (this.view === "denoised" && frame.denoised) || (frame.noisy ?? frame.image);
+  }
+
+  /** Shows all frames as estimates of the clean images, or with their noise. */
+  async setView(view) {
+    this.view = view;
+    const { frames } = this;
+    await Promise.all(frames.map((frame) => this.turn(frame)));
+    if (this.view === view && frames === this.frames) this.draw();
+  }
+
+  /** Gives a frame the images of the present view. */
+  async turn(frame) {
+    const { view } = this;
+    const image = await (frame.views[view] ??= picture(this.addressOf(frame)));
+    if (this.view === view && image) frame.image = image;
+  }
+
+  add(frame, image, view) {
     if (!image) return;
     const following = this.shown === this.frames.length - 1;
-    this.frames.push({ ...frame, image });
+    const added = { ...frame, noisy: frame.image, image, views: { [view]: image } };
+    this.frames.push(added);
+    if (view !== this.view) this.turn(added).then(() => this.draw());
     const last = this.frames.length - 1;
     this.seek.max = frame.step ? Math.max(last, Math.round((last * frame.total) / frame.step)) : last; // an estimate of the number of frames to come
     this.seek.disabled = this.playButton.disabled = this.frames.length < 2;
@@ -237,6 +266,7 @@ export class Film {
       context.drawImage(sheet, ...this.inSheet(k), width, height, x, y, width * zoom, height * zoom);
     }
     context.globalAlpha = 1;
+    this.onShow?.(this);
     if (this.chosen < 0) return;
     const [x, y] = this.corner(this.chosen);
     context.strokeStyle = colour("mark");

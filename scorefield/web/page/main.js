@@ -1,29 +1,34 @@
 // The page: shows the tab that the address names, and gives each tab the models and limits.
 
 import { get } from "./api.js";
+import { showGallery } from "./gallery.js";
 import { all, find } from "./ui.js";
 
 // Each tab is loaded when it is first shown.
 const MODULES = {
   sample: () => import("./sample.js"),
-  inpaint: () => import("./inpaint.js"),
+  restore: () => import("./restore.js"),
+  interpolate: () => import("./interpolate.js"),
   understand: () => import("./understand.js"),
   monitor: () => import("./monitor.js"),
 };
+const FORMER = { inpaint: "restore" }; // names in old links
+const IMAGES = ["sample", "restore", "interpolate"]; // tabs whose results are kept
 const tabs = {};
 const links = all("[role=tab]");
 let known; // models and limits
 
 /** The part of the address after # names the tab and its settings: #/sample?seed=1. */
 async function route() {
-  const [, name = "sample", query = ""] = /^#\/(\w+)(?:\?(.*))?$/.exec(location.hash) ?? [];
-  const shown = Object.hasOwn(MODULES, name) ? name : "sample";
+  const [, named = "sample", query = ""] = /^#\/(\w+)(?:\?(.*))?$/.exec(location.hash) ?? [];
+  const name = FORMER[named] ?? named, shown = Object.hasOwn(MODULES, name) ? name : "sample";
   for (const link of links) {
     const own = link.id === `tab-${shown}`;
     link.setAttribute("aria-selected", String(own));
     link.tabIndex = own ? 0 : -1;
     find(`#${link.getAttribute("aria-controls")}`).hidden = !own;
   }
+  showGallery(IMAGES.includes(shown));
   document.title = `${find(`#tab-${shown}`).textContent} · scorefield`;
   const module = MODULES[shown]();
   if (!known) return; // start() calls this again

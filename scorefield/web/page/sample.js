@@ -2,8 +2,10 @@
 
 import { stillThere } from "./api.js";
 import { Film } from "./film.js";
+import { keepResult } from "./gallery.js";
 import { Settings } from "./settings.js";
 import { copy, find, make, remember, remembered, showFieldError, tell } from "./ui.js";
+import { showFilms } from "./films.js";
 
 export function makeTab(root, { models, limits }) {
   const form = find("form", root);
@@ -24,6 +26,7 @@ export function makeTab(root, { models, limits }) {
   const address = (query) => `${location.origin}/#/sample?${query}`;
   const blank = () => film.expect(Math.min(Number(form.elements.n.value) || 16, limits.n), settings.model.shape);
   blank();
+  showFilms(find(".work", root), form, () => settings.model);
   for (const name of ["n", "model"]) form.elements[name].addEventListener("change", () => { if (!film.frames.length && !find(".primary", form).disabled) blank(); });
 
   function complain(error) {
@@ -53,6 +56,8 @@ export function makeTab(root, { models, limits }) {
     drawn = current = query;
     if (location.hash !== `#/sample?${drawn}`) history[link ? "replaceState" : "pushState"](null, "", address(drawn));
     running = film.run("/api/sample", asked, { n: asked.n, shape, start: find(".primary", form), again, onJob: (job) => remember(key, job) });
+    const status = await running;
+    if (status?.state === "done" && !again) keepResult(film, `#/sample?${query}`, `${asked.n} × ${asked.model}${asked.label ? `, ${asked.label}` : ""}, seed ${asked.seed}`);
   }
 
   /** The images before do not belong to the settings of the link. */

@@ -1,8 +1,8 @@
-// The settings that sampling and inpainting share: model, number of images, seed, steps, step size, denoising. Also how
-// long a job with them takes, and a warning before a long one.
+// The settings that sampling and restoring share: model, class, number of images, seed, sampler and its settings. Also
+// how long a job with them takes, and a warning before a long one.
 
 import { estimate } from "./api.js";
-import { about, count, dice, digits, find, fromTemplate, make, numberIn, short } from "./ui.js";
+import { about, all, count, dice, digits, find, fromTemplate, make, numberIn, short } from "./ui.js";
 
 const NOTES = {
   1: "The model’s own settings, as in the paper.",
@@ -10,28 +10,52 @@ const NOTES = {
   10: "A tenth of the steps: rough, but fast.",
 };
 const NAMES = { 4: "quick", 10: "sketch" };
+const LANGEVIN = "annealed_langevin";
+const TITLES = {
+  annealed_langevin: "Annealed Langevin (paper)", consistent_annealed: "Consistent annealed", heun: "Heun", euler: "Euler (DDIM)",
+  dpmpp_2m: "DPM-Solver++ (2M)", dpmpp_3m: "DPM-Solver++ (3M)", adams_bashforth: "Adams and Bashforth", ancestral: "Ancestral",
+  predictor_corrector: "Predictor and corrector", annealed_hmc: "Hamiltonian",
+};
+/** A sampler's name for people. */
+export const titleOf = (name) => TITLES[name] ?? name.replaceAll("_", " ");
+const FEW = 50; // network calls of a model's own sampler with which the page starts
 const LONG = 60; // seconds: a job that takes longer needs a second press
 const TWICE = 600; // milliseconds: two presses within this time are a double click, or a key held down
 const PAUSE = 250; // milliseconds after a change of the settings until the server is asked how long they take
 
+/** The values of a model's class for a request; without the class each image has a random one. */
+const option = (value, words) => make("option", { value }, words);
+
+/** Fills a list of classes: any, each, and none where the model can do without. */
+export function listClasses(select, { labels, null_label }, any = "Any") {
+  const before = select.value;
+  select.replaceChildren(option("", any), ...labels.map((name) => option(name, name)), ...(null_label ? [option("none", "No class")] : []));
+  if ([...select.options].some(({ value }) => value === before)) select.value = before;
+}
+
 export class Settings {
-  constructor(form, { models, most, n, words, noun }) {
+  /**
+   * `extra` gives more values of the form, on which the time of a job depends. `least` is the number of network calls
+   * from which on the page's own choice of a sampler is good enough.
+   */
+  constructor(form, { models, most, n, words, noun, extra = () => ({}), least = 1 }) {
     form.prepend(fromTemplate("settings"));
-    Object.assign(this, { form, models, most, words, noun, warned: null, planned: 0, timer: null });
-    const { model, seed, steps, step_size } = form.elements;
+    find(".actions", form).before(...all(".extra", form));
+    Object.assign(this, { form, models, most, words, noun, extra, least, warned: null, planned: 0, timer: null });
+    const { model, sampler, calls, seed, steps, step_size } = form.elements;
     this.listModels();
-    document.addEventListener("models", () => { this.listModels(); this.setModel(); });
+    document.addEventListener("models", () => { this.listModels(); this.setModel({ keep: true }); });
     form.elements.n.value = Math.min(n, most.n);
     find(".primary", form).textContent = words;
     find(".n-label", form).textContent = noun;
     dice(find(".dice", form), seed);
     model.addEventListener("change", () => this.setModel());
+    sampler.addEventListener("change", () => this.setSampler());
     for (const radio of form.elements.pace) radio.addEventListener("change", () => this.setPace(Number(radio.value)));
-    for (const input of [steps, step_size]) input.addEventListener("input", () => this.matchPace());
+    for (const input of [steps, step_size, calls]) input.addEventListener("input", () => this.matchPace());
     for (const kind of ["input", "change"]) form.addEventListener(kind, () => this.plan());
     find(".faster", form).addEventListener("click", () => this.takeFaster());
     this.setModel();
-    this.setPace(4);
     this.plan();
   }
 
@@ -80,21 +104,30 @@ export class Settings {
     return false;
   }
 
+  /** What takes less time than these settings: the model's sampler for few calls, or a faster pace of the paper's. */
+  get faster() {
+    const { quick } = this.model, now = this.calls, all = [];
+    if (quick) all.push({ calls: quick.calls, words: `${titleOf(quick.sampler)} with ${quick.calls} calls`, button: "Take the faster sampler", take: () => this.setSampler(quick.sampler, quick.calls) });
+    for (const k of this.langevin ? [4, 10] : []) {
+      all.push({ calls: this.paced(k).steps * this.sampler.sigmas.length, words: `The ${NAMES[k]} pace`, note: NOTES[k], button: `Take the ${NAMES[k]} pace`, take: () => this.setPace(k) });
+    }
+    return all.map((each) => ({ ...each, part: each.calls / now })).filter(({ part }) => part < 0.9);
+  }
+
   warn(asked, seconds, link) {
     const { form, words, noun, most } = this, over = seconds > most.seconds;
-    const part = (k) => this.paced(k).steps / asked.steps; // of the steps, and so of the time
-    const pace = [4, 10].find((k) => part(k) < 1 && !(part(k) * seconds > most.seconds));
-    const less = pace ? `The ${NAMES[pace]} pace takes ${about(part(pace) * seconds)}. ${NOTES[pace]}` : `Fewer ${noun.toLowerCase()} take less time.`;
+    const faster = this.faster.find(({ part }) => !(part * seconds > most.seconds));
+    const less = faster ? `${faster.words} takes ${about(faster.part * seconds)}. ${faster.note ?? ""}` : `Fewer ${noun.toLowerCase()} take less time.`;
     find(".primary", form).textContent = seconds == null || over ? words : `${words}: ${about(seconds)}`;
     this.showCost(null);
     const button = find(".faster", form);
-    button.hidden = seconds == null || !pace;
-    if (pace) button.textContent = `Take the ${NAMES[pace]} pace`;
+    button.hidden = seconds == null || !faster;
+    if (faster) button.textContent = faster.button;
     const next = over ? `This server allows ${about(most.seconds)}.` : link ? `Press “${words}” to start.` : "Press again to start.";
-    find(".confirm p", form).textContent = seconds == null ? next : `These settings take ${about(seconds)}. ${next} ${less}`;
+    find(".confirm p", form).textContent = seconds == null ? next : `These settings take ${about(seconds)}. ${next} ${less}`.trim();
     find(".confirm", form).hidden = false;
     find(".confirm", form).scrollIntoView({ block: "nearest" });
-    this.warned = { key: JSON.stringify(asked), at: performance.now(), pace };
+    this.warned = { key: JSON.stringify(asked), at: performance.now(), faster };
   }
 
   unwarn() {
@@ -104,21 +137,21 @@ export class Settings {
     find(".primary", this.form).textContent = this.words;
   }
 
-  /** Starts the job at the faster pace that the warning offers. */
+  /** Starts the job with the faster settings that the warning offers. */
   takeFaster() {
-    this.setPace(this.warned.pace);
+    this.warned.faster.take();
     this.plan();
     this.warned = { key: JSON.stringify(this.read()), at: -Infinity };
     find(".primary", this.form).focus(); // this button disappears
     this.form.requestSubmit();
   }
 
-  // -------- the model and the pace
+  // -------- the model, its classes and its samplers
 
   /** Fills the list of models; the chosen one stays chosen. */
   listModels() {
     const { model } = this.form.elements, before = model.value;
-    model.replaceChildren(...this.models.map(({ name, kind }) => make("option", { value: name }, kind === "run" ? `${name} (run)` : name)));
+    model.replaceChildren(...this.models.map(({ name, kind }) => option(name, kind === "run" ? `${name} (run)` : name)));
     if (this.models.some(({ name }) => name === before)) model.value = before;
     else if (before) model.dispatchEvent(new Event("change"));
   }
@@ -127,35 +160,74 @@ export class Settings {
     return this.models.find(({ name }) => name === this.form.elements.model.value) ?? this.models[0];
   }
 
-  setModel() {
-    const { shape: [channels, height, width], parameters, trained, start, data } = this.model;
+  /** Shows a model's settings. Its sampler is its own, if that makes few calls, or else the one for few calls. */
+  setModel({ keep = false } = {}) {
+    const { shape: [channels, height, width], parameters, trained, start, data, samplers, quick, labels, null_label } = this.model;
     const details = [`${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}`];
     if (parameters) details.push(`${count(parameters)} parameters`);
     if (trained) details.push(`${count(trained)} training steps${data ? ` on ${data}` : ""}${start ? `, starting from ${start}` : ""}`);
     find(".model-details", this.form).textContent = `${details.join("; ")}.`;
-    const { pace, steps, denoise } = this.form.elements;
-    for (const part of [find(".pace", this.form), steps.closest(".two"), denoise.closest(".check")]) part.hidden = !this.langevin;
-    if (pace.value || !steps.value) this.setPace(Number(pace.value || 4));
-    this.matchPace();
+    const { sampler, label, guidance } = this.form.elements, before = sampler.value;
+    find(".classes", this.form).hidden = !labels.length;
+    guidance.closest(".field").hidden = find(".guidance-help", this.form).hidden = !null_label;
+    listClasses(label, this.model);
+    sampler.replaceChildren(...samplers.map(({ name }) => option(name, titleOf(name))));
+    if (keep && samplers.some(({ name }) => name === before)) sampler.value = before;
+    else if (samplers[0].calls <= FEW) this.setSampler(samplers[0].name, Math.max(samplers[0].calls, this.least));
+    else this.setSampler(quick.sampler, quick.calls);
+    this.showFields();
   }
 
-  /** Whether the model's own sampler is annealed Langevin dynamics, which has a T and an ε to choose. */
+  /** The chosen sampler, as the server describes it. */
+  get sampler() {
+    const { samplers } = this.model;
+    return samplers.find(({ name }) => name === this.form.elements.sampler.value) ?? samplers[0];
+  }
+
+  /** Whether it is annealed Langevin dynamics, which has a T and an ε to choose. */
   get langevin() {
-    return this.model.steps != null;
+    return this.sampler.name === LANGEVIN;
+  }
+
+  /** Whether it is the model's own. */
+  get own() {
+    return this.sampler === this.model.samplers[0];
+  }
+
+  /** Network calls per image with the present settings. */
+  get calls() {
+    const { steps, calls, denoise } = this.form.elements;
+    return this.langevin ? Number(steps.value) * this.sampler.sigmas.length + Number(denoise.checked) : Number(calls.value);
+  }
+
+  setSampler(name, calls) {
+    if (name) this.form.elements.sampler.value = name;
+    this.form.elements.calls.value = calls ?? this.sampler.calls ?? 30;
+    if (this.langevin) this.setPace(4);
+    this.showFields();
+  }
+
+  /** Shows the settings that the chosen sampler has. */
+  showFields() {
+    const { steps, denoise, calls } = this.form.elements, { langevin } = this;
+    for (const part of [find(".pace", this.form), find(".pace-note", this.form), find(".steps-help", this.form), steps.closest(".two"), denoise.closest(".check")]) part.hidden = !langevin;
+    calls.closest(".field").hidden = find(".calls-help", this.form).hidden = langevin;
+    find(".sampler-note", this.form).textContent = `${this.own ? "The model’s own. " : ""}${this.sampler.about}`;
+    this.matchPace();
   }
 
   /** Langevin dynamics diverges if ε is 4σ² of the last noise level or more. */
   get unstable() {
-    return 4 * Math.min(...this.model.sigmas) ** 2;
+    return 4 * Math.min(...this.sampler.sigmas) ** 2;
   }
 
-  /** T and ε for a pace: k times fewer steps than the model's own, and longer ones; the server has computed them. */
+  /** T and ε for a pace: k times fewer steps than the usual ones, and longer ones; the server has computed them. */
   paced(k) {
-    return this.model.paces[k] ?? { steps: this.model.steps, step_size: this.model.step_size };
+    return this.sampler.paces[k] ?? this.sampler.settings;
   }
 
   setPace(k) {
-    if (!this.langevin) return this.matchPace();
+    if (!this.langevin) return;
     const { steps, step_size } = this.paced(k);
     this.form.elements.steps.value = steps;
     this.form.elements.step_size.value = short(step_size);
@@ -164,12 +236,8 @@ export class Settings {
 
   /** Marks the pace that has the values of the fields, if there is one. */
   matchPace() {
+    if (!this.langevin) return;
     const { steps, step_size, pace } = this.form.elements;
-    if (!this.langevin) {
-      const { name, calls } = this.model.sampler;
-      find(".pace-note", this.form).textContent = `The model’s own sampler: ${name}${calls ? `, ${count(calls)} network calls per image` : ""}.`;
-      return;
-    }
     let note = "Your own settings.";
     for (const radio of pace) {
       const own = this.paced(Number(radio.value));
@@ -184,22 +252,31 @@ export class Settings {
 
   /** The values of the fields; an error names the field that is wrong. */
   read() {
-    const { n, seed, steps, step_size, denoise } = this.form.elements;
+    const { n, seed, label, guidance, calls, steps, step_size, denoise } = this.form.elements, { model, sampler } = this;
     const asked = {
-      model: this.model.name,
+      model: model.name,
       n: numberIn(n, { least: 1, most: this.most.n, whole: true }),
       seed: numberIn(seed, { least: 0, most: 2 ** 32 - 1, whole: true }),
     };
-    if (!this.langevin) return asked; // the model's own sampler and settings
-    return {
-      ...asked,
-      steps: numberIn(steps, { least: 1, most: Math.max(this.most.steps, this.model.steps), whole: true }),
-      step_size: numberIn(step_size, { least: Number.MIN_VALUE }),
-      denoise: denoise.checked,
-    };
+    if (model.labels.length && label.value) asked.label = label.value;
+    if (model.null_label) {
+      const weight = numberIn(guidance);
+      if (weight) asked.guidance = weight;
+    }
+    if (!this.own) asked.sampler = sampler.name;
+    if (this.langevin) {
+      const most = Math.max(this.most.steps, sampler.settings.steps);
+      asked.steps = numberIn(steps, { least: 1, most, whole: true });
+      asked.step_size = numberIn(step_size, { least: Number.MIN_VALUE });
+      asked.denoise = denoise.checked;
+    } else {
+      const wanted = numberIn(calls, { least: 1, most: 100_000, whole: true });
+      if (!(this.own && wanted === sampler.calls)) asked.calls = wanted; // else: the model's own noise schedule
+    }
+    return { ...asked, ...this.extra() };
   }
 
-  /** Sets the fields from a link's parameters. */
+  /** Sets the fields from a link's parameters. A link without a sampler means the model's own. */
   write(parameters) {
     const { elements } = this.form;
     const model = parameters.get("model");
@@ -208,16 +285,22 @@ export class Settings {
     }
     if (model) elements.model.value = model;
     this.setModel();
-    for (const name of ["n", "seed", "steps", "step_size"]) if (parameters.has(name)) elements[name].value = parameters.get(name);
-    if (parameters.has("denoise")) elements.denoise.checked = ["1", "true"].includes(parameters.get("denoise"));
+    const sampler = parameters.get("sampler") ?? this.model.samplers[0].name;
+    if (!this.model.samplers.some(({ name }) => name === sampler)) throw new Error(`The sampler “${sampler}” of the link does not suit ${this.model.name}.`);
+    this.setSampler(sampler);
+    for (const name of ["n", "seed", "calls", "steps", "step_size"]) if (parameters.has(name)) elements[name].value = parameters.get(name);
+    elements.label.value = parameters.get("label") ?? "";
+    if (elements.label.selectedIndex < 0) throw new Error(`${this.model.name} has no class “${parameters.get("label")}”, which the link names.`);
+    elements.guidance.value = parameters.get("guidance") ?? "0";
+    elements.denoise.checked = ["1", "true"].includes(parameters.get("denoise"));
     this.matchPace();
     this.plan();
   }
 
   /** The fields as a link's parameters. */
   query() {
-    const { denoise, step_size, ...others } = this.read();
-    const langevin = this.langevin ? { step_size: short(step_size), denoise: denoise ? 1 : 0 } : {};
-    return new URLSearchParams({ ...others, ...langevin }).toString();
+    const asked = this.read();
+    if (this.langevin) Object.assign(asked, { step_size: short(asked.step_size), denoise: asked.denoise ? 1 : 0 });
+    return new URLSearchParams(asked).toString();
   }
 }

@@ -1,9 +1,11 @@
-"""The web page in a real browser: painting a hole, zooming in, and completing the image."""
+"""The web page in a real browser: painting a hole, zooming in, and restoring the image."""
 # ruff: noqa: ANN401 (without playwright its types are missing too)
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,15 @@ from web.browser import browser as browser
 from web.browser import page as page
 
 WIDTH, HEIGHT = LARGE
-ZOOM_IN, ZOOM_OUT = "#inpaint [data-zoom='2']", "#inpaint [data-zoom='0.5']"
+ZOOM_IN, ZOOM_OUT = "#restore [data-zoom='2']", "#restore [data-zoom='0.5']"
 TOUCH = """([kind, id, x, y]) => document.querySelector('.editor').dispatchEvent(new PointerEvent(kind,
     {pointerId: id, pointerType: 'touch', clientX: x, clientY: y, button: 0, bubbles: true, cancelable: true}))"""
 
 
 def open_editor(page: Any, address: str) -> None:
-    page.goto(f"{address}/#/inpaint")
+    page.goto(f"{address}/#/restore")
     until(page, "document.querySelector('#fitted').textContent.includes('as the model sees it')")
-    page.click("#inpaint [data-do=clear]")
+    page.click("#restore [data-do=clear]")
 
 
 def sent_mask(page: Any) -> np.ndarray:
@@ -40,8 +42,8 @@ def sent_mask(page: Any) -> np.ndarray:
         masks.append(found[1])
         route.continue_()
 
-    page.route("**/api/inpaint", look)
-    draw(page, "inpaint")
+    page.route("**/api/restore", look)
+    draw(page, "restore")
     (mask,) = masks
     assert Image.open(io.BytesIO(mask)).size == (SIZE, SIZE)
     return picture(mask) == 0
@@ -49,36 +51,36 @@ def sent_mask(page: Any) -> np.ndarray:
 
 def place(page: Any, x: float, y: float, size: tuple[int, int] = (SIZE, SIZE)) -> tuple[float, float]:
     """The place on the screen of a place in an image of this width and height, in its pixels."""
-    page.locator("#inpaint .editor").scroll_into_view_if_needed()
-    box = page.locator("#inpaint .ground").bounding_box()
+    page.locator("#restore .editor").scroll_into_view_if_needed()
+    box = page.locator("#restore .ground").bounding_box()
     return box["x"] + x / size[0] * box["width"], box["y"] + y / size[1] * box["height"]
 
 
 def test_a_stroke_of_the_mouse_hides_just_the_pixels_under_the_brush(page: Any, address: str) -> None:
     open_editor(page, address)
-    page.check("#inpaint [name=size][value='1']", force=True)
+    page.check("#restore [name=size][value='1']", force=True)
     page.mouse.move(*place(page, 2.5, 3.5))
     page.mouse.down()
     page.mouse.move(*place(page, 9.5, 3.5))  # in one go: no gaps
     page.mouse.up()
-    page.check("#inpaint [name=size][value='3']", force=True)
+    page.check("#restore [name=size][value='3']", force=True)
     page.mouse.click(*place(page, 6.5, 8.5))
-    page.check("#inpaint [name=tool][value=erase]", force=True)
-    page.check("#inpaint [name=size][value='1']", force=True)
+    page.check("#restore [name=tool][value=erase]", force=True)
+    page.check("#restore [name=size][value='1']", force=True)
     page.mouse.click(*place(page, 4.5, 3.5))
     page.mouse.click(*place(page, 5.5, 3.5))
-    page.click("#inpaint [data-do=undo]")
+    page.click("#restore [data-do=undo]")
     wanted = np.zeros((SIZE, SIZE), bool)
     wanted[3, 2:10] = True
     wanted[7:10, 5:8] = True
     wanted[3, 4] = False
-    assert page.text_content("#inpaint .hole-count").startswith(f"{wanted.sum()} of 144 ")
+    assert page.text_content("#restore .hole-count").startswith(f"{wanted.sum()} of 144 ")
     assert (sent_mask(page) == wanted).all()
 
 
 def test_a_hole_is_painted_with_the_keyboard_alone(page: Any, address: str) -> None:
     open_editor(page, address)
-    page.focus("#inpaint [data-preset=random]")
+    page.focus("#restore [data-preset=random]")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "editor"
     page.keyboard.press("1")
@@ -94,44 +96,46 @@ def test_a_hole_is_painted_with_the_keyboard_alone(page: Any, address: str) -> N
     page.keyboard.press("Control+z")
     wanted = np.zeros((SIZE, SIZE), bool)
     wanted[4:7, 2] = True
-    page.focus("#inpaint .primary")
+    page.focus("#restore .primary")
     assert (sent_mask(page) == wanted).all()
 
 
 def test_ready_made_holes_are_those_of_the_command_line(page: Any, address: str) -> None:
     open_editor(page, address)
-    page.fill("#inpaint [name=n]", "2")
+    page.fill("#restore [name=n]", "2")
     for words, name in (("Centre", "center"), ("Bottom", "bottom")):
-        page.click(f"#inpaint .tools button:has-text('{words}')")
-        draw(page, "inpaint")
-        assert f"--mask {name} -n 2" in page.text_content("#inpaint .command code")
-        page.eval_on_selector("#inpaint .after", "after => { after.hidden = true }")
-    page.click("#inpaint [data-do=invert]")
-    draw(page, "inpaint")
-    assert "--mask top" in page.text_content("#inpaint .command code")
+        page.click(f"#restore .tools button:has-text('{words}')")
+        draw(page, "restore")
+        assert f"--task inpaint:{name} " in page.text_content("#restore .command code")
+        page.eval_on_selector("#restore .after", "after => { after.hidden = true }")
+    page.click("#restore [data-do=invert]")
+    draw(page, "restore")
+    assert "--task inpaint:top " in page.text_content("#restore .command code")
 
 
 def test_a_file_is_completed_and_its_known_part_stays(page: Any, address: str, tmp_path: Path) -> None:
     open_editor(page, address)
-    page.click("#inpaint .primary")
-    assert page.text_content("#inpaint .error").startswith("Nothing is hidden")
+    page.click("#restore .primary")
+    assert page.text_content("#restore .error").startswith("Nothing is hidden")
     original = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE), np.uint8)
     Image.fromarray(original).save(tmp_path / "mine.png")
-    page.set_input_files("#inpaint [type=file]", tmp_path / "mine.png")
+    page.set_input_files("#restore [type=file]", tmp_path / "mine.png")
     until(page, "document.querySelector('#fitted').textContent.startsWith('mine.png')")
-    page.fill("#inpaint [name=n]", "3")
-    page.click("#inpaint [data-preset=random]")
+    page.fill("#restore [name=n]", "3")
+    page.select_option("#restore [name=method]", "replace")
+    page.fill("#restore [name=noise]", "1e-6")
+    page.click("#restore [data-preset=random]")
     hidden = sent_mask(page)
     assert 0.2 < hidden.mean() < 0.8
-    assert page.is_hidden("#inpaint .error")
-    assert "--image mine.png --mask mask.png" in page.text_content("#inpaint .command code")
-    assert downloaded(page, "#inpaint .downloads button:has-text('Sheet')")[0] == "completions.png"
-    saved = picture(downloaded(page, "#inpaint .downloads button:has-text('Mask')")[1])
+    assert page.is_hidden("#restore .error")
+    assert "--image mine.png --task inpaint:mask.png" in page.text_content("#restore .command code")
+    assert downloaded(page, "#restore .downloads button:has-text('Sheet')")[0] == "restored.png"
+    saved = picture(downloaded(page, "#restore .downloads button:has-text('Mask')")[1])
     assert ((saved == 0) == hidden).all()
-    box = page.locator("#inpaint canvas.sheet").bounding_box()
+    box = page.locator("#restore canvas.sheet").bounding_box()
     with page.expect_download() as waiting:
         page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    assert waiting.value.suggested_filename == "completion-2.png"  # three in a row
+    assert waiting.value.suggested_filename == "restoration-2.png"  # three in a row
     completion = picture(Path(waiting.value.path()).read_bytes())
     noise = 5 * 0.01 * 255  # the last level's: five standard deviations
     assert abs(completion[~hidden].astype(float) - original[~hidden]).max() < noise + 1
@@ -142,84 +146,88 @@ def test_what_is_wrong_with_a_file_or_is_lost_of_it_is_said_beside_it(page: Any,
     page.expected = ["415"]
     open_editor(page, address)
     Image.new("RGB", (30, 20), "red").save(tmp_path / "red.png")
-    page.set_input_files("#inpaint [type=file]", tmp_path / "red.png")
+    page.set_input_files("#restore [type=file]", tmp_path / "red.png")
     until(page, "document.querySelector('#fitted').textContent.startsWith('red.png')")
-    note = page.text_content("#inpaint .image-note:not([hidden])")
+    note = page.text_content("#restore .image-note:not([hidden])")
     assert "grey" in note  # as the model's images are
     assert "cropped to the middle 20 × 20" in note
-    page.click("#inpaint .examples button >> nth=0")
+    page.click("#restore .examples button >> nth=0")
     until(page, "document.querySelector('#fitted').textContent.startsWith('Example')")
-    assert "red.png" not in page.text_content("#inpaint .image-note")
+    assert "red.png" not in page.text_content("#restore .image-note")
     (tmp_path / "big.png").write_bytes(bytes(10_000_001))
-    page.set_input_files("#inpaint [type=file]", tmp_path / "big.png")
+    page.set_input_files("#restore [type=file]", tmp_path / "big.png")
     until(
         page,
-        "document.querySelector('#inpaint .image-error').textContent.startsWith('big.png: the file has 10,000,001 ')",
+        "document.querySelector('#restore .image-error').textContent.startsWith('big.png: the file has 10,000,001 ')",
     )
     (tmp_path / "words.png").write_text("no image")
-    page.set_input_files("#inpaint [type=file]", tmp_path / "words.png")
-    until(page, "document.querySelector('#inpaint .image-error').textContent.startsWith('words.png: ')")
-    assert "no image" in page.text_content("#inpaint .image-error")
-    assert page.get_attribute("#inpaint .examples button >> nth=0", "aria-pressed") == "true"  # still in use
+    page.set_input_files("#restore [type=file]", tmp_path / "words.png")
+    until(page, "document.querySelector('#restore .image-error').textContent.startsWith('words.png: ')")
+    assert "no image" in page.text_content("#restore .image-error")
+    assert page.get_attribute("#restore .examples button >> nth=0", "aria-pressed") == "true"  # still in use
 
 
 def test_a_second_finger_paints_nothing(page: Any, address: str) -> None:
     """Two fingers are no stroke, and what the first had painted is taken back."""
     open_editor(page, address)
-    page.click("#inpaint [data-do=clear]")
-    before = page.text_content("#inpaint .hole-count")
+    page.click("#restore [data-do=clear]")
+    before = page.text_content("#restore .hole-count")
     page.evaluate("document.querySelector('.editor').setPointerCapture = () => {}")
     (x, y), (u, v) = place(page, 2, 2), place(page, 9, 9)
     down = [("pointerdown", 1, x, y), ("pointerdown", 2, u, v)]
     moved = [("pointermove", 1, x + 9, y), ("pointermove", 2, u, v - 9)]
     for event in (*down, *moved, ("pointerup", 2, u, v), ("pointerup", 1, x, y)):
         page.evaluate(TOUCH, list(event))
-    assert page.text_content("#inpaint .hole-count") == before
+    assert page.text_content("#restore .hole-count") == before
     for event in (("pointerdown", 3, x, y), ("pointerup", 3, x, y)):
         page.evaluate(TOUCH, list(event))
-    assert page.text_content("#inpaint .hole-count") != before
+    assert page.text_content("#restore .hole-count") != before
 
 
-def test_image_hole_settings_and_completions_survive_a_reload(page: Any, address: str, tmp_path: Path) -> None:
+def test_image_hole_settings_and_restorations_survive_a_reload(page: Any, address: str, tmp_path: Path) -> None:
     asked: list[str] = []
-    page.on("request", lambda sent: asked.append(sent.url) if sent.url.endswith("/api/inpaint") else None)
-    page.goto(f"{address}/#/inpaint")
-    until(page, "document.querySelector('#inpaint .hole-count')?.textContent.startsWith('72 of')")
-    assert page.is_disabled("#inpaint [data-do=undo]")  # the first hole was not painted by the user
-    page.select_option("#inpaint [name=model]", "mnist-small")
-    page.click("#inpaint .examples button >> nth=3")
+    page.on("request", lambda sent: asked.append(sent.url) if sent.url.endswith("/api/restore") else None)
+    page.goto(f"{address}/#/restore")
+    until(page, "document.querySelector('#restore .hole-count')?.textContent.startsWith('72 of')")
+    assert page.is_disabled("#restore [data-do=undo]")  # the first hole was not painted by the user
+    page.select_option("#restore [name=model]", "mnist-small")
+    page.click("#restore .examples button >> nth=3")
     until(page, "document.querySelector('#fitted').textContent.startsWith('Example 5')")
-    page.click("#inpaint [data-preset=center]")
-    page.check("#inpaint [name=pace][value='10']", force=True)
-    page.fill("#inpaint [name=n]", "2")
-    draw(page, "inpaint")
-    page.fill("#inpaint [name=seed]", "7")  # for the next ones
+    page.click("#restore [data-preset=center]")
+    page.select_option("#restore [name=sampler]", "annealed_langevin")
+    page.check("#restore [name=pace][value='10']", force=True)
+    page.fill("#restore [name=n]", "2")
+    draw(page, "restore")
+    page.fill("#restore [name=seed]", "7")  # for the next ones
 
     def shown() -> dict[str, Any]:
-        fields = {name: page.input_value(f"#inpaint [name={name}]") for name in ("model", "n", "seed", "steps")}
-        canvases = {name: pixels(page, f"#inpaint {name} canvas") for name in (".pane", ".given", ".film")}
-        texts = {name: page.text_content(f"#inpaint {name}") for name in (".hole-count", "#fitted", ".command code")}
-        return {**fields, **canvases, **texts, "pace": page.is_checked("#inpaint [name=pace][value='10']")}
+        fields = {name: page.input_value(f"#restore [name={name}]") for name in ("model", "n", "seed", "steps")}
+        canvases = {
+            name: pixels(page, f"#restore {name} canvas")
+            for name in (".pane", ".measurement", ".mean", ".deviation", ".film")
+        }
+        texts = {name: page.text_content(f"#restore {name}") for name in (".hole-count", "#fitted", ".command code")}
+        return {**fields, **canvases, **texts, "pace": page.is_checked("#restore [name=pace][value='10']")}
 
     before = shown()
     page.reload()
-    page.wait_for_selector("#inpaint .after:not([hidden])")
+    page.wait_for_selector("#restore .after:not([hidden])")
     until(page, "document.querySelector('#fitted').textContent.startsWith('Example 5')")
     assert shown() == before
-    assert page.get_attribute("#inpaint .examples button >> nth=3", "aria-pressed") == "true"
+    assert page.get_attribute("#restore .examples button >> nth=3", "aria-pressed") == "true"
     assert len(asked) == 1
-    mask = picture(downloaded(page, "#inpaint .downloads button:has-text('Mask')")[1])
+    mask = picture(downloaded(page, "#restore .downloads button:has-text('Mask')")[1])
     assert (mask == 0).sum() == 36
-    assert downloaded(page, "#inpaint .downloads button:has-text('Example')")[0] == "5.png"
+    assert downloaded(page, "#restore .downloads button:has-text('Example')")[0] == "5.png"
 
     image = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE), np.uint8)
     Image.fromarray(image).save(tmp_path / "mine.png")  # a file is kept too
-    page.set_input_files("#inpaint [type=file]", tmp_path / "mine.png")
+    page.set_input_files("#restore [type=file]", tmp_path / "mine.png")
     until(page, "document.querySelector('#fitted').textContent.startsWith('mine.png')")
-    seen = pixels(page, "#inpaint .pane canvas")
+    seen = pixels(page, "#restore .pane canvas")
     page.reload()
     until(page, "document.querySelector('#fitted').textContent.startsWith('mine.png')")
-    assert pixels(page, "#inpaint .pane canvas") == seen
+    assert pixels(page, "#restore .pane canvas") == seen
 
 
 def test_a_file_dropped_elsewhere_does_not_replace_the_page(page: Any, address: str) -> None:
@@ -229,42 +237,42 @@ def test_a_file_dropped_elsewhere_does_not_replace_the_page(page: Any, address: 
         assert not page.evaluate(f"document.querySelector('.top').dispatchEvent({event})")  # it was prevented
 
 
-def test_on_a_phone_the_image_with_its_hole_is_shown_above_its_completions(page: Any, address: str) -> None:
+def test_on_a_phone_the_image_with_its_hole_is_shown_above_its_restorations(page: Any, address: str) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     open_editor(page, address)
-    page.click("#inpaint [data-preset=left]")
-    assert page.is_hidden("#inpaint .given")
-    draw(page, "inpaint")
-    tops = [page.locator(f"#inpaint {each}").bounding_box()["y"] for each in (".primary", ".given", ".film")]
+    page.click("#restore [data-preset=left]")
+    assert page.is_hidden("#restore .beside")
+    draw(page, "restore")
+    tops = [page.locator(f"#restore {each}").bounding_box()["y"] for each in (".primary", ".beside", "canvas.sheet")]
     assert tops == sorted(tops)
     lines = """code => [...code.children].map((word) => [word.textContent, word.getClientRects().length])"""
-    words = page.eval_on_selector("#inpaint .command code", lines)
-    assert " ".join(word for word, _ in words) == page.text_content("#inpaint .command code")
+    words = page.eval_on_selector("#restore .command code", lines)
+    assert " ".join(word for word, _ in words) == page.text_content("#restore .command code")
     assert {rows for _, rows in words} == {1}  # no option is broken at its hyphen
-    shown = pixels(page, "#inpaint .given canvas")
-    page.click("#inpaint [data-preset=top]")  # for the next completions
-    assert pixels(page, "#inpaint .given canvas") == shown
+    shown = pixels(page, "#restore .measurement canvas")
+    page.click("#restore [data-preset=top]")  # for the next completions
+    assert pixels(page, "#restore .measurement canvas") == shown
 
 
 # ---------------------------------------------------------------- zoom
 
 
 def open_large(page: Any, address: str) -> None:
-    page.goto(f"{address}/#/inpaint")
-    page.wait_for_selector("#inpaint [name=model] option", state="attached")
-    page.select_option("#inpaint [name=model]", "large")
+    page.goto(f"{address}/#/restore")
+    page.wait_for_selector("#restore [name=model] option", state="attached")
+    page.select_option("#restore [name=model]", "large")
     until(page, f"document.querySelector('#fitted').textContent.includes('{WIDTH}\u00a0×\u00a0{HEIGHT}')")
-    page.click("#inpaint [data-do=clear]")
-    page.check("#inpaint [name=size][value='1']", force=True)
+    page.click("#restore [data-do=clear]")
+    page.check("#restore [name=size][value='1']", force=True)
 
 
 def seen(page: Any) -> dict[str, float]:
     """The view of the image: its width and height, how far it is scrolled, and the size of a pixel, in CSS pixels."""
     page.wait_for_timeout(50)
     pane = page.eval_on_selector(
-        "#inpaint .pane", "e => ({w: e.clientWidth, h: e.clientHeight, left: e.scrollLeft, top: e.scrollTop})"
+        "#restore .pane", "e => ({w: e.clientWidth, h: e.clientHeight, left: e.scrollLeft, top: e.scrollTop})"
     )
-    return {**pane, "pixel": page.locator("#inpaint .ground").bounding_box()["width"] / WIDTH}
+    return {**pane, "pixel": page.locator("#restore .ground").bounding_box()["width"] / WIDTH}
 
 
 def place_in_large(page: Any, x: float, y: float) -> tuple[float, float]:
@@ -273,8 +281,8 @@ def place_in_large(page: Any, x: float, y: float) -> tuple[float, float]:
 
 def hidden_pixels(page: Any) -> list[tuple[int, int]]:
     """Fill the hole; returns x and y of all hidden pixels."""
-    draw(page, "inpaint")
-    mask = picture(downloaded(page, "#inpaint .downloads button:has-text('Mask')")[1])
+    draw(page, "restore")
+    mask = picture(downloaded(page, "#restore .downloads button:has-text('Mask')")[1])
     assert mask.shape == (HEIGHT, WIDTH)
     return [(int(x), int(y)) for y, x in np.argwhere(mask == 0)]
 
@@ -283,7 +291,7 @@ def hidden_pixels(page: Any) -> list[tuple[int, int]]:
 def test_zooming_makes_pixels_large_enough_and_goes_back(page: Any, address: str, screen: tuple[int, int]) -> None:
     page.set_viewport_size({"width": screen[0], "height": screen[1]})
     open_large(page, address)
-    before, whole = seen(page), pixels(page, "#inpaint .editor")
+    before, whole = seen(page), pixels(page, "#restore .editor")
     assert before["pixel"] < 24
     assert page.is_disabled(ZOOM_OUT)
     times = 0
@@ -292,7 +300,7 @@ def test_zooming_makes_pixels_large_enough_and_goes_back(page: Any, address: str
         times += 1
         now = seen(page)
         assert now["pixel"] == pytest.approx(before["pixel"] * 2**times)
-        assert page.text_content("#inpaint .zoom output") == f"×\u2009{2**times}"
+        assert page.text_content("#restore .zoom output") == f"×\u2009{2**times}"
         middle = [(now["left"] + now["w"] / 2) / now["pixel"], (now["top"] + now["h"] / 2) / now["pixel"]]
         assert middle == pytest.approx([WIDTH / 2, HEIGHT / 2], abs=1)
     assert 24 <= now["pixel"] < 48
@@ -300,7 +308,7 @@ def test_zooming_makes_pixels_large_enough_and_goes_back(page: Any, address: str
     for _ in range(times):
         page.click(ZOOM_OUT)
     assert seen(page) == before
-    assert pixels(page, "#inpaint .editor") == whole
+    assert pixels(page, "#restore .editor") == whole
 
 
 def test_the_brush_hits_the_right_pixel_in_a_zoomed_and_scrolled_image(page: Any, address: str) -> None:
@@ -310,7 +318,7 @@ def test_the_brush_hits_the_right_pixel_in_a_zoomed_and_scrolled_image(page: Any
     page.mouse.wheel(2000, 2000)  # to the lower right corner
     until(page, "document.querySelector('.pane').scrollTop > 0")
     page.mouse.click(*place_in_large(page, 38.5, 28.5))
-    page.eval_on_selector("#inpaint .pane", "pane => pane.scrollTo(0, 0)")
+    page.eval_on_selector("#restore .pane", "pane => pane.scrollTo(0, 0)")
     seen(page)
     page.mouse.move(*place_in_large(page, 2.5, 3.5))
     page.mouse.down()
@@ -324,13 +332,13 @@ def test_a_scrolled_image_shows_the_right_part(page: Any, address: str, tmp_path
     image = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH), np.uint8)
     Image.fromarray(image).save(tmp_path / "mine.png")
     open_large(page, address)
-    page.set_input_files("#inpaint [type=file]", tmp_path / "mine.png")
+    page.set_input_files("#restore [type=file]", tmp_path / "mine.png")
     until(page, "document.querySelector('#fitted').textContent.startsWith('mine.png')")
     page.click(ZOOM_IN)
-    page.eval_on_selector("#inpaint .pane", "pane => pane.scrollTo(123, 77)")
+    page.eval_on_selector("#restore .pane", "pane => pane.scrollTo(123, 77)")
     now = seen(page)
     page.mouse.move(0, 0)
-    shot = np.asarray(Image.open(io.BytesIO(page.locator("#inpaint .editor").screenshot())).convert("L"))
+    shot = np.asarray(Image.open(io.BytesIO(page.locator("#restore .editor").screenshot())).convert("L"))
     for x, y in ((8, 5), (12, 9)):
         column, row = (x + 0.5) * now["pixel"] - now["left"], (y + 0.5) * now["pixel"] - now["top"]
         assert abs(int(shot[int(row), int(column)]) - int(image[y, x])) <= 2, (x, y)
@@ -351,7 +359,7 @@ def test_a_stroke_that_leaves_the_view_paints_only_visible_pixels(page: Any, add
 
 def test_the_keyboard_zooms_and_keeps_its_cursor_visible(page: Any, address: str) -> None:
     open_large(page, address)
-    page.focus("#inpaint [data-preset=random]")
+    page.focus("#restore [data-preset=random]")
     page.keyboard.press("Tab")
     fitted = seen(page)["pixel"]
     page.keyboard.press("+")
@@ -380,7 +388,7 @@ def test_two_fingers_move_the_image_and_paint_nothing(page: Any, address: str) -
     open_large(page, address)
     page.click(ZOOM_IN)
     page.evaluate("document.querySelector('.editor').setPointerCapture = () => {}")
-    nothing = page.text_content("#inpaint .hole-count")
+    nothing = page.text_content("#restore .hole-count")
     before, (x, y) = seen(page), place_in_large(page, WIDTH / 2, HEIGHT / 2)
     down = [("pointerdown", 1, x, y), ("pointerdown", 2, x + 60, y)]
     moved = [("pointermove", k, x + 60 * (k - 1) + 25 * step, y - 10 * step) for step in (1, 2) for k in (1, 2)]
@@ -388,34 +396,138 @@ def test_two_fingers_move_the_image_and_paint_nothing(page: Any, address: str) -
         page.evaluate(TOUCH, list(event))
     now = seen(page)
     assert (now["left"] - before["left"], now["top"] - before["top"]) == pytest.approx((-50, 20), abs=1)
-    assert page.text_content("#inpaint .hole-count") == nothing
+    assert page.text_content("#restore .hole-count") == nothing
     for event in (("pointerdown", 3, x, y), ("pointerup", 3, x, y)):
         page.evaluate(TOUCH, list(event))
-    assert page.text_content("#inpaint .hole-count").startswith("1 of 1,200 ")
+    assert page.text_content("#restore .hole-count").startswith("1 of 1,200 ")
 
 
 def test_large_pixels_need_no_zoom(page: Any, address: str) -> None:
     open_large(page, address)
     assert page.is_visible(ZOOM_IN)
     page.click(ZOOM_IN)
-    page.select_option("#inpaint [name=model]", "mnist-small")
-    until(page, "document.querySelector('#inpaint .zoom').hidden")
-    assert page.is_hidden("#inpaint .zoom-help")
-    assert page.locator("#inpaint .editor").bounding_box() == page.locator("#inpaint .pane").bounding_box()
+    page.select_option("#restore [name=model]", "mnist-small")
+    until(page, "document.querySelector('#restore .zoom').hidden")
+    assert page.is_hidden("#restore .zoom-help")
+    assert page.locator("#restore .editor").bounding_box() == page.locator("#restore .pane").bounding_box()
 
 
 def test_an_image_wider_than_the_view_scrolls_without_zoom(page: Any, address: str) -> None:
     page.set_viewport_size({"width": 90, "height": 844})
     open_large(page, address)
     box = page.eval_on_selector(
-        "#inpaint .pane",
+        "#restore .pane",
         "e => [e.scrollWidth, e.clientWidth, e.querySelector('canvas').clientWidth, getComputedStyle(e).overflowX]",
     )
     assert box[0] == WIDTH > box[1] == box[2]
     assert box[3] == "auto"
     assert page.is_disabled(ZOOM_OUT)
-    assert page.is_visible("#inpaint .scroll-help")
-    page.eval_on_selector("#inpaint .pane", "e => e.scrollTo(1000, 0)")
+    assert page.is_visible("#restore .scroll-help")
+    page.eval_on_selector("#restore .pane", "e => e.scrollTo(1000, 0)")
     assert seen(page)["left"] == WIDTH - box[1]
     page.mouse.click(*place_in_large(page, WIDTH - 0.5, 2.5))
     assert hidden_pixels(page) == [(WIDTH - 1, 2)]
+
+
+# ---------------------------------------------------------------- other tasks, links, drawings
+
+
+def shown(page: Any, selector: str) -> np.ndarray:
+    """The grey values of a canvas."""
+    content = pixels(page, selector).partition(",")[2]
+    return picture(base64.b64decode(content)).astype(int)
+
+
+def few_calls(page: Any) -> None:
+    page.select_option("#restore [name=sampler]", "consistent_annealed")
+    page.fill("#restore [name=calls]", "6")
+
+
+@pytest.mark.parametrize("task", ["superres", "blur"])
+def test_what_is_left_is_shown_before_and_measured_after(page: Any, address: str, task: str) -> None:
+    """The preview, which the browser computes, is the measurement of the server; then the mean and the deviation."""
+    open_editor(page, address)
+    page.focus("#restore [name=task]:checked")
+    page.keyboard.press("ArrowRight")
+    if task == "superres":
+        page.keyboard.press("ArrowRight")
+        page.check("#restore [name=superres][value='2']", force=True)
+    assert page.is_hidden("#restore .editor")
+    assert page.is_disabled("#restore [name=method] option[value=replace]")
+    before = shown(page, "#restore .preview canvas")
+    zoom = len(before) // SIZE
+    page.fill("#restore [name=noise]", "1e-6")
+    page.fill("#restore [name=n]", "3")
+    few_calls(page)
+    draw(page, "restore")
+    until(page, "!document.querySelector('#restore .numbers').hidden")
+    measured = shown(page, "#restore .measurement canvas")
+    assert abs(before[::zoom, ::zoom] - measured).max() <= 1
+    array = np.load(io.BytesIO(downloaded(page, "#restore .downloads button:has-text('NPY')")[1]))[..., 0]
+    assert abs(shown(page, "#restore .mean canvas") - array.mean(0)).max() <= 1
+    std = array.std(0)
+    assert abs(shown(page, "#restore .deviation canvas") - 255 * std / std.max()).max() <= 1
+    assert f"0 to {std.max() / 255:.3g}" in page.text_content("#restore .deviation figcaption")
+    assert "Residual" in page.text_content("#restore .numbers")
+
+
+def test_a_link_restores_the_example_with_a_painted_hole(page: Any, address: str) -> None:
+    open_editor(page, address)
+    page.select_option("#restore [name=model]", "pets")
+    until(page, "document.querySelector('#fitted').textContent.includes('as the model sees it')")
+    page.click("#restore [data-do=clear]")
+    page.mouse.click(*place(page, 5.5, 6.5))
+    page.select_option("#restore [name=method]", "diffpir")
+    page.fill("#restore [name=n]", "2")
+    page.fill("#restore [name=calls]", "3")
+    draw(page, "restore")
+    assert "9 of 144" in page.text_content("#restore .hole-count")
+    one, link = pixels(page, "#restore canvas.sheet"), page.url
+    assert "example=2" in link
+    page.evaluate("sessionStorage.clear()")  # as for somebody else
+    page.goto("about:blank")
+    page.goto(link.replace("seed=0", "seed=1"))
+    page.wait_for_selector("#restore .after:not([hidden])")
+    assert "9 of 144" in page.text_content("#restore .hole-count")
+    assert pixels(page, "#restore canvas.sheet") != one
+    page.evaluate(f"location.hash = {link.partition('#')[2]!r}")
+    until(page, f"document.querySelector('#restore canvas.sheet').toDataURL() === {json.dumps(one)}")
+    page.evaluate("location.hash = '#/inpaint'")  # as in old links
+    until(page, "document.title.startsWith('Restore')")
+    page.evaluate("location.hash = '#/restore?task=gray&model=pets&example=2'")
+    until(page, "document.querySelector('#restore .error').textContent.includes('does not suit pets')")
+
+
+def test_a_drawing_is_an_image_to_restore(page: Any, address: str) -> None:
+    """By mouse and by the keyboard; it is moved to the middle. It cannot be in a link, and the page says so."""
+    open_editor(page, address)
+    page.click("#restore .own")
+    pad = page.locator("#restore .pad canvas")
+    pad.scroll_into_view_if_needed()
+    box = pad.bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 20, box["y"] + 100)
+    page.mouse.up()
+    page.click("#restore .take")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('drawing.png')")
+    page.check("#restore [name=task][value=blur]", force=True)
+    page.fill("#restore [name=blur]", "0.5")
+    left = shown(page, "#restore .preview canvas")
+    column = left.sum(0)
+    assert abs((column * np.arange(len(column))).sum() / column.sum() - len(column) / 2) < len(column) / 20
+    assert left.max() > 100
+    vertical = pixels(page, "#restore .preview canvas")
+    page.click("#restore .wipe")
+    page.focus("#restore .pad canvas")
+    page.keyboard.down("Space")
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.up("Space")
+    page.click("#restore .take")
+    until(page, f"document.querySelector('#restore .preview canvas').toDataURL() !== {json.dumps(vertical)}")
+    page.fill("#restore [name=n]", "1")
+    few_calls(page)
+    draw(page, "restore")
+    assert "could not hold your own image" in page.text_content("#restore .downloads")
+    assert page.url.endswith("#/restore")

@@ -117,6 +117,7 @@ def ask_at_random(live: Live, draws: random.Random, jobs: list[str]) -> httpx.Re
     return live.client.post(address, files=parts or {"nothing": b""})
 
 
+@pytest.mark.filterwarnings("ignore:step_size")
 @pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_random_requests_make_no_request_fail(count: int, live: Live, caplog: pytest.LogCaptureFixture) -> None:
     draws, jobs, answers = random.Random(count), list[str](), dict[int, int]()

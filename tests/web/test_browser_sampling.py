@@ -390,6 +390,30 @@ def test_a_reloaded_page_shows_its_job_again(page: Any, address: str) -> None:
     assert len(asked) == 2
 
 
+LATE_STATUS = """
+    const decode = HTMLImageElement.prototype.decode;
+    const shown = new Promise((resolve) => {
+        HTMLImageElement.prototype.decode = function () {
+            const image = decode.call(this);
+            image.then(() => setTimeout(resolve));
+            return image;
+        };
+    });
+    const listen = EventSource.prototype.addEventListener;
+    EventSource.prototype.addEventListener = function (kind, call) {
+        listen.call(this, kind, kind === 'status' ? (event) => shown.then(() => call(event)) : call);
+    };"""
+"""Every status comes after the first image is there, as when a browser reads a finished job in two pieces."""
+
+
+def test_images_may_arrive_before_the_first_status(page: Any, address: str) -> None:
+    page.add_init_script(LATE_STATUS)
+    page.goto(f"{address}/#/sample?model=mnist-small&n=2&steps=2")
+    page.wait_for_selector("#sample .after:not([hidden])")
+    assert page.text_content("#sample .time") == "step 6 / 6"
+    assert page.text_content("#sample .sigma") == "σ = 0.01, level 3 of 3"
+
+
 def test_the_page_works_without_session_storage(page: Any, address: str) -> None:
     denied = "Object.defineProperty(window, 'sessionStorage', {get() { throw new DOMException('denied') }})"
     page.add_init_script(denied)

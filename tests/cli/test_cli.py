@@ -183,8 +183,9 @@ def test_a_folder_that_cannot_be_made_exits_with_1(tmp_path: Path) -> None:
     assert (tmp_path / "taken").read_text() == "a file"
 
 
-def test_bench_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbers are consistent with each other."""
+    monkeypatch.setattr(bench, "Sizes", lambda batch, sampling, repeats: Sizes(batch, sampling, 1))
     main(["bench", "mnist", "--device", "cpu", "--json", str(tmp_path / "bench.json")])
     said = capsys.readouterr()
     found = json.loads((tmp_path / "bench.json").read_text())

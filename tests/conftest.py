@@ -17,17 +17,17 @@ settings.register_profile("scorefield", deadline=None, derandomize=True, max_exa
 settings.load_profile("scorefield")
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _files_in_memory() -> Iterator[None]:
-    """Nothing waits until its files are on the disk; programs that tests start do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda file: None)
-        yield
-
-
 @pytest.fixture(autouse=True)
 def _seeded() -> Iterator[None]:
     """Every test starts from the same random state, so that it passes always or never."""
     torch.manual_seed(0)
     yield
     assert torch.is_grad_enabled(), "something switched gradients off and left them so"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _files_in_memory() -> Iterator[None]:
+    """Nothing waits until its files are on the disk; programs that tests start do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield

@@ -32,3 +32,11 @@ def _seeded() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     assert torch.is_grad_enabled(), "something switched gradients off and left them so"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _files_in_memory() -> Iterator[None]:
+    """Nothing waits until its files are on the disk; programs that tests start do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield

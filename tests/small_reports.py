@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +34,21 @@ def store(small: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path / "store"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with two checkpoints, on 60 grey images of 12 × 12."""
-    folder = tmp_path_factory.mktemp("trained")
+@pytest.fixture
+def run() -> Path:
+    """A run with two checkpoints, on 60 grey images of 12 × 12. No test changes it."""
+    return Path(_trained().name) / "run"
+
+
+@cache
+def _trained() -> tempfile.TemporaryDirectory[str]:
+    """A folder with that run, which is deleted at the end of the tests."""
+    place = tempfile.TemporaryDirectory()
+    folder = Path(place.name)
     np.save(folder / "dots.npy", dots(60, 0))
     call = ["train", "tiny", "--data", str(folder / "dots.npy"), "--out", str(folder / "run"), "--image-size", "None"]
     main([*call, *OPTIONS.split(), "--steps", "4", "--checkpoint-every", "2", "--evaluate-every", "2"])
-    return folder / "run"
+    return place
 
 
 def put_mnist(store: Path, parts: dict[str, int]) -> None:

@@ -105,7 +105,7 @@ def test_every_condition_is_split() -> None:
 
 
 def test_every_part_has_a_thread_of_its_own_that_has_no_others() -> None:
-    both = threading.Barrier(2, timeout=20)  # passed only by two threads at once
+    both = threading.Barrier(2, timeout=60)  # passed only by two threads at once
     before, seen = torch.get_num_threads(), []
 
     def score(x: Tensor, sigma: Tensor) -> Tensor:

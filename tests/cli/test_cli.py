@@ -15,6 +15,7 @@ from typing import Optional
 
 import pytest
 import torch
+from forked import command_line
 
 from cli.calls import failure
 from scorefield import cli
@@ -35,12 +36,13 @@ def scorefield(*arguments: str | Path, cwd: Path, **variables: str) -> subproces
 
 
 def test_figure_prints_the_path_of_its_picture_and_progress_goes_to_stderr_as_plain_lines(tmp_path: Path) -> None:
-    done = scorefield("figure", "fig3", "--quick", "--seed", "3", "--out", "pictures", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(Path("pictures") / "fig3.png")
+    program = command_line("figure", "fig3", "--quick", "--seed", "3", "--out", "pictures", folder=tmp_path)
+    stdout, stderr = program.communicate()
+    assert program.returncode == 0, stderr
+    assert stdout.strip() == str(Path("pictures") / "fig3.png")
     assert json.loads((tmp_path / "pictures" / "fig3.json").read_text())["seed"] == 3
-    assert "annealed Langevin dynamics: 1000 of 1000" in done.stderr
-    assert "\x1b" not in done.stderr
+    assert "annealed Langevin dynamics: 1000 of 1000" in stderr
+    assert "\x1b" not in stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])
@@ -163,25 +165,28 @@ def test_version(tmp_path: Path) -> None:
     [["figure", "fig9"], ["figure"], ["paint"], ["figure", "fig3", "--sed", "1"], ["figure", "fig3", "--seed", "-1"]],
 )
 def test_a_wrong_call_exits_with_2_and_a_message(arguments: list[str], tmp_path: Path) -> None:
-    done = scorefield(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr
-    assert "Traceback" not in done.stderr
+    program = command_line(*arguments, folder=tmp_path)
+    stderr = program.communicate()[1]
+    assert program.returncode == 2
+    assert stderr
+    assert "Traceback" not in stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_exits_with_1(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    done = scorefield("figure", "fig3", "--quick", "--out", "taken", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "taken" in done.stderr
-    assert "--out" in done.stderr
-    assert "Traceback" not in done.stderr
+    program = command_line("figure", "fig3", "--quick", "--out", "taken", folder=tmp_path)
+    stderr = program.communicate()[1]
+    assert program.returncode == 1
+    assert "taken" in stderr
+    assert "--out" in stderr
+    assert "Traceback" not in stderr
     assert (tmp_path / "taken").read_text() == "a file"
 
 
-def test_bench_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbers are consistent with each other."""
+    monkeypatch.setattr(bench, "Sizes", lambda batch, sampling, repeats: Sizes(batch, sampling, 1))
     main(["bench", "mnist", "--device", "cpu", "--json", str(tmp_path / "bench.json")])
     said = capsys.readouterr()
     found = json.loads((tmp_path / "bench.json").read_text())

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import Program, command_line, ended, ranks
 from PIL import Image
 from small_evaluation import ALONE, Small, dots, read_json
 from small_evaluation import small as small
@@ -191,29 +189,14 @@ def test_without_the_class_layer_a_note_names_the_file_that_has_it(
 
 def test_two_processes_measure_what_one_does(trained: Path, tmp_path: Path) -> None:
     """Two processes share sampling, features and statistics, and give the same numbers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    before = "from small_evaluation import Small, inception\ninception.load_inception = Small"
 
-    def start(store: str, rank: int, world: int) -> subprocess.Popen[str]:
-        call = ["evaluate", str(trained), "-n", "120", "--json", str(tmp_path / f"{store}.json")]
-        code = "from small_evaluation import Small, inception\ninception.load_inception = Small\n"
-        code += f"from scorefield.cli import main\nmain({call!r})"
-        together = {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        more = {
-            **together,
-            "SCOREFIELD_DATA": str(tmp_path / store),
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(Path(__file__).parents[1]),
-        }
-        return subprocess.Popen(
-            [sys.executable, "-c", code], env={**os.environ, **more}, stderr=subprocess.PIPE, text=True
-        )
+    def start(store: str, processes: int) -> list[Program]:
+        call = ["evaluate", trained, "-n", "120", "--json", tmp_path / f"{store}.json"]
+        folder = {"SCOREFIELD_DATA": str(tmp_path / store)}
+        return [command_line(*call, before=before, variables=folder | joined) for joined in ranks(processes)]
 
-    processes = [start("one", 0, 1), start("two", 0, 2), start("two", 1, 2)]
-    for process in processes:
-        said = process.communicate(timeout=120)[1]
-        assert process.returncode == 0, said
+    ended(start("one", 1) + start("two", 2))
     one, two = read_json(tmp_path / "one.json"), read_json(tmp_path / "two.json")
     for name in ("fid", "kid", "kid_standard_error", "precision", "recall", "inception_score", "loss"):
         assert two[name] == pytest.approx(one[name], rel=1e-6, abs=1e-9)

@@ -301,8 +301,9 @@ def test_data_that_were_moved_are_known_again_and_what_was_held_out_of_them(
     monkeypatch.chdir(tmp_path)
     main(["export", str(run), "--out", str(tmp_path / "alone.safetensors"), "--precision", "float32"])
     shutil.copyfile(load(run).recipe.data, tmp_path / "moved.npy")
-    before, model = report(run, tmp_path / "before", "--parts", "inpainting", "numbers"), tmp_path / "alone.safetensors"
-    after = report(model, tmp_path / "after", "--parts", "inpainting", "numbers", "--data", str(tmp_path / "moved.npy"))
+    parts, model = ["--steps", "2", "--parts", "inpainting", "numbers"], tmp_path / "alone.safetensors"
+    before = report(run, tmp_path / "before", *parts)
+    after = report(model, tmp_path / "after", *parts, "--data", str(tmp_path / "moved.npy"))
     assert after["inpainting"] == before["inpainting"]
     assert (after["numbers"]["loss"], after["numbers"]["loss_n"]) == (before["numbers"]["loss"], 6)
     assert after["numbers"]["reference"]["n"] == before["numbers"]["reference"]["n"] == 54
@@ -314,9 +315,10 @@ def test_data_that_were_moved_are_known_again_and_what_was_held_out_of_them(
 def test_images_that_are_named_are_completed_instead_of_the_models_own(run: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "other.npy", dots(3, 5))
     np.savez(tmp_path / "statistics.npz", mu=np.zeros(4), sigma=np.eye(4))  # in which there are none
-    own = report(run, tmp_path / "own", "--parts", "inpainting")["inpainting"]
-    named = report(run, tmp_path / "named", "--parts", "inpainting", "--data", str(tmp_path / "other.npy"))
-    none = report(run, tmp_path / "none", "--parts", "inpainting", "--data", str(tmp_path / "statistics.npz"))
+    parts = ["--steps", "2", "--parts", "inpainting"]
+    own = report(run, tmp_path / "own", *parts)["inpainting"]
+    named = report(run, tmp_path / "named", *parts, "--data", str(tmp_path / "other.npy"))
+    none = report(run, tmp_path / "none", *parts, "--data", str(tmp_path / "statistics.npz"))
     assert own["masks"]["left"]["images"] == 6
     assert named["inpainting"]["masks"]["left"]["images"] == 3
     assert none["inpainting"] == own

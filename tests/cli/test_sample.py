@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forked import command_line, ended, ranks
 from PIL import Image
 
 from cli.calls import failure
@@ -61,12 +60,8 @@ def test_the_same_seed_gives_the_same_images_for_any_batch_size(run: Path, tmp_p
 
 
 def test_the_same_images_for_two_processes(run: Path, tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "scorefield"]
-    arguments = ["sample", str(run), "-n", "3", "--out", str(tmp_path / "two.npy"), "--device", "cpu"]
-    done = subprocess.run(
-        launch + arguments, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    call = ["sample", run, "-n", "3", "--out", tmp_path / "two.npy", "--device", "cpu"]
+    ended(command_line(*call, variables=variables) for variables in ranks(2))
     main(["sample", str(run), "-n", "3", "--out", str(tmp_path / "one.npy")])
     one, two = (np.load(tmp_path / f"{name}.npy").astype(int) for name in ("one", "two"))
     assert np.abs(one - two).max() <= 1
@@ -83,9 +78,9 @@ def test_a_folder_a_gif_and_the_options(run: Path, tmp_path: Path) -> None:
     main(["sample", str(run), "-n", "2", "--steps", "50", "--out", str(tmp_path / "a.gif")])
     with Image.open(tmp_path / "a.gif") as picture:
         assert 50 <= picture.n_frames <= 60  # of 100 states
+    main(["sample", str(run), "-n", "2", "--out", str(tmp_path / "c.npy")])
     for option in (["--denoise"], ["--weights", "raw"], ["--step-size", "1e-4"], ["--steps", "3"]):
         main(["sample", str(run), "-n", "2", *option, "--out", str(tmp_path / "b.npy")])
-        main(["sample", str(run), "-n", "2", "--out", str(tmp_path / "c.npy")])
         assert not np.array_equal(np.load(tmp_path / "b.npy"), np.load(tmp_path / "c.npy")), option
 
 

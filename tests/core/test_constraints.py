@@ -19,7 +19,7 @@ def test_inpainting_a_correlated_gaussian_gives_its_conditional_law() -> None:
     """
     c = torch.tensor([[1.0, 0.5, 0.6], [0.5, 2.0, 0.9], [0.6, 0.9, 1.5]], dtype=torch.float64)
     y, n = torch.tensor([1.5, -1.0], dtype=torch.float64), 20_000
-    sigmas, epsilon = geometric(2.0, 0.1, 8).double(), 0.02
+    sigmas, epsilon = geometric(2.0, 0.1, 4).double(), 0.02
 
     def score(x: Tensor, sigma: Tensor) -> Tensor:
         return -x @ torch.linalg.inv(c + sigma**2 * torch.eye(3, dtype=torch.float64))

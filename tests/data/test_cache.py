@@ -201,7 +201,7 @@ def test_an_entry_that_does_not_fit_is_written_again(
 
 def test_two_processes_at_once(folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both find no entry and decode; the barrier makes each wait until the other has begun too."""
-    pixels, both = fill(folder, 20), threading.Barrier(2, timeout=20)
+    pixels, both = fill(folder, 20), threading.Barrier(2, timeout=60)
 
     def together(path: Path, **options: Any) -> Image.Image:  # noqa: ANN401
         if path.name == "000.png":

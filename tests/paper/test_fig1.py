@@ -139,9 +139,10 @@ def test_the_first_loss_is_equation_3_on_the_first_batch(sigma: float) -> None:
 def test_training_lowers_the_loss_and_leaves_the_global_random_state_alone() -> None:
     before = torch.get_rng_state()
     settings = replace(SMALL, iterations=60, batch_size=8, filters=(8, 16, 16, 16, 16))
-    one, two = (fig1.train(noise_images(), 0.1, settings, seed=3).curve for _ in range(2))
+    one = fig1.train(noise_images(), 0.1, settings, seed=3).curve
+    two = fig1.train(noise_images(), 0.1, replace(settings, iterations=10), seed=3).curve
     assert torch.equal(before, torch.get_rng_state())
-    assert np.array_equal(one, two)
+    assert np.array_equal(one[:10], two)
     assert one[-10:].mean() < one[:10].mean() - 5
 
 

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from scorefield import distributed
 from scorefield.cli import main
+from scorefield.networks import MLP
 from scorefield.paper import FIGURES, fig2, fig3, image_figures
 from scorefield.paper.output import Result
 
 
+@cache
+def fig3_samples(seed: int) -> dict[str, Tensor]:
+    return fig3.draw_samples(fig3.Settings(), seed=seed)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_fig3_langevin_gets_the_weights_wrong_and_annealing_gets_them_right(seed: int) -> None:
-    samples = fig3.draw_samples(fig3.Settings(), seed=seed)
+    samples = fig3_samples(seed)
     share = {method: fig3.heavy_fraction(x) for method, x in samples.items()}
     assert all(x.shape == (1280, 2) for x in samples.values())
     assert abs(share["exact"] - 0.80) <= 0.03
@@ -30,7 +38,7 @@ def test_fig3_langevin_gets_the_weights_wrong_and_annealing_gets_them_right(seed
 
 def test_fig3_samples_have_the_width_of_the_modes() -> None:
     """Both methods end at unit variance inside a mode, times 1/(1 − 0.1/4) because of the discretisation."""
-    for method, x in fig3.draw_samples(fig3.Settings(), seed=0).items():
+    for method, x in fig3_samples(0).items():
         heavy = x[x.sum(1) > 0]
         expected = 1.0 if method == "exact" else 1 / (1 - 0.1 / 4)
         assert abs(heavy.var(0).mean() / expected - 1) < 4.5 / len(heavy) ** 0.5
@@ -61,8 +69,7 @@ def test_quick_figures_are_a_picture_and_its_numbers(name: str, tmp_path: Path) 
     assert pixels.shape[1] >= 1000
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
     if name == "fig2":  # a short training shows the effect, too
-        assert numbers["relative_error_near"] < 0.3
-        assert numbers["far_over_near"] > 2
+        learned_near_the_modes_alone(numbers)
 
 
 def test_the_settings_are_the_papers() -> None:
@@ -88,11 +95,32 @@ def test_the_settings_are_the_papers() -> None:
     assert shapes == [(128, 2), (128,), (128, 128), (128,), (2, 128), (2,)]
 
 
-def test_fig2_the_score_is_learned_near_the_modes_and_not_far_from_them(tmp_path: Path) -> None:
-    numbers = FIGURES["fig2"](tmp_path).numbers
-    assert numbers["settings"]["iterations"] == 10_000
+def learned_near_the_modes_alone(numbers: dict[str, Any]) -> None:
+    """Of seeds 0 to 2 the errors near the modes are 0.13 to 0.14 after 2,000 iterations, those far from them 3.3 to 3.5
+    times as large."""
     assert numbers["relative_error_near"] < 0.2
     assert numbers["relative_error_far"] > 3 * numbers["relative_error_near"]
+
+
+@pytest.mark.nightly
+def test_fig2_the_score_is_learned_near_the_modes_and_not_far_from_them(tmp_path: Path) -> None:
+    learned_near_the_modes_alone(FIGURES["fig2"](tmp_path).numbers)
+
+
+def test_fig2_is_trained_as_in_the_paper_unless_it_is_to_be_quick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = list[fig2.Settings]()
+
+    def train(settings: fig2.Settings, **_: object) -> tuple[MLP, list[fig2.Errors]]:
+        trained.append(settings)
+        return MLP(dim=2, width=2, layers=2), [fig2.Errors(0.1, 0.5)]
+
+    monkeypatch.setattr(fig2, "train", train)
+    for quick in (False, True):
+        numbers = FIGURES["fig2"](tmp_path, quick=quick).numbers
+        assert numbers["settings"] == asdict(trained[-1])
+    assert trained == [fig2.Settings(), fig2.QUICK]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

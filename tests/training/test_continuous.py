@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forked import Program, ended
 from torch import Tensor
 
 import scorefield.training.run as run_module
@@ -87,13 +86,7 @@ def test_two_processes_compute_what_one_does(recipe: Recipe, tmp_path: Path) -> 
     recipe = replace(recipe, steps=2, previews=0)
     train(recipe, tmp_path / "one", ALONE)
     (tmp_path / "recipe.json").write_text(json.dumps(asdict(recipe)))
-    processes = [
-        subprocess.Popen([sys.executable, "-c", TWO, str(rank), str(tmp_path)], stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    for process in processes:
-        said = process.communicate(timeout=120)[1]
-        assert process.returncode == 0, said
+    ended(Program(TWO, variables={"RANK": str(rank), "FOLDER": str(tmp_path)}) for rank in range(2))
     losses = [[float(row["loss"]) for row in rows(tmp_path / name / "log.csv")] for name in ("one", "two")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     one, two = (final(tmp_path / name, step=2) for name in ("one", "two"))
@@ -102,7 +95,7 @@ def test_two_processes_compute_what_one_does(recipe: Recipe, tmp_path: Path) -> 
 
 
 TWO = """
-import sys, torch, torch.distributed as dist
+import os, torch, torch.distributed as dist
 from pathlib import Path
 from scorefield import distributed
 from scorefield.models.model import recipe_from_json
@@ -110,7 +103,7 @@ from scorefield.training import train
 
 torch.set_num_threads(1)
 distributed.BUCKET = 500
-rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+rank, folder = int(os.environ["RANK"]), Path(os.environ["FOLDER"])
 dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=2)
 group = distributed.Group(rank, 2, torch.device("cpu"))
 train(recipe_from_json((folder / "recipe.json").read_text()), folder / "two", group)

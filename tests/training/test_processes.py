@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import Program, command_line, ended, ranks
 
 from scorefield.cli import main
 from scorefield.models import checkpoint
@@ -24,8 +24,7 @@ from training.small_runs import recipe as recipe
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def command(recipe: Recipe, out: Path, *more: str, processes: int = 1) -> list[str]:
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+def command(recipe: Recipe, out: Path, *more: str) -> list[str]:
     options = {
         "data": recipe.data,
         "image-size": "None",
@@ -42,10 +41,10 @@ def command(recipe: Recipe, out: Path, *more: str, processes: int = 1) -> list[s
         "out": out,
     }
     flags = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-    return [sys.executable, *launch, "-m", "scorefield", "train", "tiny", *flags, *more]
+    return ["train", "tiny", *flags, *more]
 
 
-def wait_for_step(log: Path, step: int, process: subprocess.Popen[str]) -> None:
+def wait_for_step(log: Path, step: int, process: Program) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         if log.exists() and len(log.read_text().splitlines()) > step:
@@ -60,12 +59,10 @@ def wait_for_step(log: Path, step: int, process: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_save_first(number: signal.Signals, recipe: Recipe, tmp_path: Path) -> None:
     recipe = replace(recipe, steps=10**6, checkpoint_every=10**6)
-    process = subprocess.Popen(
-        command(recipe, tmp_path / "run"), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = command_line(*command(recipe, tmp_path / "run"))
     wait_for_step(tmp_path / "run" / "log.csv", 5, process)
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate()
     assert process.returncode == 128 + number, stderr  # as shells have it: a script can tell it from a finished run
     step = load(tmp_path / "run").step
     assert step >= 5
@@ -76,7 +73,7 @@ def test_signals_save_first(number: signal.Signals, recipe: Recipe, tmp_path: Pa
 def test_a_run_out_of_its_minutes_has_not_failed(
     recipe: Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(command(recipe, tmp_path / "run", "--minutes", "1e-6")[3:])
+    main(command(recipe, tmp_path / "run", "--minutes", "1e-6"))
     told = capsys.readouterr()
     assert told.out.strip().endswith("model-00000001.safetensors")
     assert "stopped at step 1 of 6: time is up after 1e-06 min (go on with --resume)" in told.err
@@ -85,86 +82,10 @@ def test_a_run_out_of_its_minutes_has_not_failed(
 # ---------------------------------------------------------------- two together
 
 
-def pair(recipe: Recipe, out: Path, *more: str, before: str = "") -> list[subprocess.Popen[str]]:
+def pair(recipe: Recipe, out: Path, *more: str, before: str = "") -> list[Program]:
     """Two processes that train together, as two machines of one process each; `before`: code to run first."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = command(recipe, out, *more)[3:]
-    code = f"{before}\nfrom scorefield.cli import main\nmain({arguments!r})"
-    together = {**ENVIRONMENT, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            env={**together, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-
-
-@pytest.mark.parametrize("objective", ["denoising", "sliced"])
-def test_two_processes_compute_what_one_does(objective: str, recipe: Recipe, tmp_path: Path) -> None:
-    """Joined batches: the losses agree, and so do Adam's means of the gradients, but for rounding."""
-    recipe = replace(recipe, steps=2, ema=0.0)
-    more = ["--objective", objective, "--clip", "0"]
-    subprocess.run(command(recipe, tmp_path / "one", *more), env=ENVIRONMENT, check=True, capture_output=True)
-    done = subprocess.run(
-        command(recipe, tmp_path / "two", *more, processes=2),
-        env=ENVIRONMENT,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("model-00000002.safetensors") == 1
-    one, two = rows(tmp_path / "one" / "log.csv"), rows(tmp_path / "two" / "log.csv")
-    for a, b in zip(one, two, strict=True):
-        for name in ("loss", "loss@1", "loss@0.2236", "loss@0.05"):
-            assert a[name] == b[name] or float(a[name]) == pytest.approx(float(b[name]), rel=1e-3)
-    alone, joined = (
-        checkpoint.read(tmp_path / name / "checkpoints" / "optimizer-00000002.safetensors")[0]
-        for name in ("one", "two")
-    )
-    means = [torch.cat([v.flatten() for k, v in each.items() if k.endswith("exp_avg")]) for each in (alone, joined)]
-    assert (means[0] - means[1]).norm() < 1e-2 * means[0].norm()
-
-
-def test_two_processes_begin_with_the_same_model(recipe: Recipe, tmp_path: Path) -> None:
-    """Then their losses are those of one process that begins so, and not those of random weights."""
-    recipe = replace(recipe, steps=2)
-    subprocess.run(command(recipe, tmp_path / "first"), env=ENVIRONMENT, check=True, capture_output=True)
-    start = ["--start", str(tmp_path / "first")]
-    subprocess.run(command(recipe, tmp_path / "one", *start), env=ENVIRONMENT, check=True, capture_output=True)
-    for process in pair(recipe, tmp_path / "two", *start):
-        said = process.communicate()[1]
-        assert process.returncode == 0, said
-    logs = [rows(tmp_path / name / "log.csv") for name in ("first", "one", "two")]
-    first, one, two = ([float(row["loss"]) for row in log] for log in logs)
-    assert two == pytest.approx(one, rel=1e-3)
-    assert one[0] != pytest.approx(first[0], rel=1e-3)
-
-
-def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path: Path) -> None:
-    """Only the second is told to stop; both do, at one step and with one status, and the first writes the checkpoint
-    and says so."""
-    recipe = replace(recipe, steps=30, checkpoint_every=100)
-    processes = pair(recipe, tmp_path / "run")
-    wait_for_step(tmp_path / "run" / "log.csv", 5, processes[0])
-    processes[1].send_signal(signal.SIGTERM)
-    said = [process.communicate(timeout=60)[1] for process in processes]
-    assert [process.returncode for process in processes] == [143, 143], said
-    step = load(tmp_path / "run").step
-    assert 5 <= step < 30
-    assert f"stopped at step {step} of 30: another process was told to stop (go on with --resume)" in said[0]
-    assert "stopped" not in said[1]
-    for out, more in (("run", ["--resume"]), ("whole", [])):
-        for process in pair(recipe, tmp_path / out, *more):
-            assert process.wait(timeout=60) == 0
-            process.communicate()
-    assert_same(final(tmp_path / "whole", 30), final(tmp_path / "run", 30))
+    arguments = command(recipe, out, *more)
+    return [command_line(*arguments, before=before, variables=variables) for variables in ranks(2)]
 
 
 def spoiling(loss: str, when: str) -> str:
@@ -180,11 +101,70 @@ def spoiling(loss: str, when: str) -> str:
     )
 
 
+@pytest.mark.parametrize("objective", ["denoising", "sliced"])
+def test_two_processes_compute_what_one_does(objective: str, recipe: Recipe, tmp_path: Path) -> None:
+    """Joined batches: the losses agree, and so do Adam's means of the gradients, but for rounding. The first two are
+    started by torchrun."""
+    recipe = replace(recipe, steps=2, ema=0.0)
+    more = ["--objective", objective, "--clip", "0"]
+    main(command(recipe, tmp_path / "one", *more))
+    together = command(recipe, tmp_path / "two", *more)
+    if objective == "denoising":
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+        words = [*launch, "scorefield", *together]
+        done = subprocess.run(words, env=ENVIRONMENT, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        printed = done.stdout
+    else:
+        printed = "".join(ended(command_line(*together, variables=variables) for variables in ranks(2)))
+    assert printed.count("model-00000002.safetensors") == 1
+    one, two = rows(tmp_path / "one" / "log.csv"), rows(tmp_path / "two" / "log.csv")
+    for a, b in zip(one, two, strict=True):
+        for name in ("loss", "loss@1", "loss@0.2236", "loss@0.05"):
+            assert a[name] == b[name] or float(a[name]) == pytest.approx(float(b[name]), rel=1e-3)
+    alone, joined = (
+        checkpoint.read(tmp_path / name / "checkpoints" / "optimizer-00000002.safetensors")[0]
+        for name in ("one", "two")
+    )
+    means = [torch.cat([v.flatten() for k, v in each.items() if k.endswith("exp_avg")]) for each in (alone, joined)]
+    assert (means[0] - means[1]).norm() < 1e-2 * means[0].norm()
+
+
+def test_two_processes_begin_with_the_same_model(recipe: Recipe, tmp_path: Path) -> None:
+    """Then their losses are those of one process that begins so, and not those of random weights."""
+    recipe = replace(recipe, steps=2)
+    main(command(recipe, tmp_path / "first"))
+    start = ["--start", str(tmp_path / "first")]
+    main(command(recipe, tmp_path / "one", *start))
+    ended(pair(recipe, tmp_path / "two", *start))
+    logs = [rows(tmp_path / name / "log.csv") for name in ("first", "one", "two")]
+    first, one, two = ([float(row["loss"]) for row in log] for log in logs)
+    assert two == pytest.approx(one, rel=1e-3)
+    assert one[0] != pytest.approx(first[0], rel=1e-3)
+
+
+def test_two_processes_stop_together_and_go_on_exactly(recipe: Recipe, tmp_path: Path) -> None:
+    """Only the second is told to stop; both do, at one step and with one status, and the first writes the checkpoint
+    and says so."""
+    recipe = replace(recipe, steps=12, checkpoint_every=100)
+    stopping = spoiling("(os.kill(os.getpid(), 15), loss)[1]", "len(calls) == 6")
+    processes = pair(recipe, tmp_path / "run", before=stopping)
+    said = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [143, 143], said
+    step = load(tmp_path / "run").step
+    assert 5 <= step < 12
+    assert f"stopped at step {step} of 12: another process was told to stop (go on with --resume)" in said[0]
+    assert "stopped" not in said[1]
+    for out, more in (("run", ["--resume"]), ("whole", [])):
+        ended(pair(recipe, tmp_path / out, *more))
+    assert_same(final(tmp_path / "whole", 12), final(tmp_path / "run", 12))
+
+
 def test_a_gradient_that_is_not_finite_in_one_process_is_skipped_by_all(recipe: Recipe, tmp_path: Path) -> None:
     spoilt = spoiling("loss + (loss - loss.detach()).abs().sqrt()", "len(calls) == 4")
     recipe = replace(recipe, checkpoint_every=1)
     processes = pair(recipe, tmp_path / "run", before=spoilt)
-    said = [process.communicate(timeout=60)[1] for process in processes]
+    said = [process.communicate()[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     before, at, after = (final(tmp_path / "run", step)["raw/end.weight"] for step in (3, 4, 5))
     assert torch.equal(before, at)
@@ -195,7 +175,7 @@ def test_a_gradient_that_is_not_finite_in_one_process_is_skipped_by_all(recipe: 
 def test_a_loss_that_is_not_finite_in_one_process_stops_all(recipe: Recipe, tmp_path: Path) -> None:
     spoilt = spoiling("loss * float('nan')", "len(calls) > 3")
     processes = pair(recipe, tmp_path / "run", before=spoilt)
-    said = [process.communicate(timeout=60)[1] for process in processes]
+    said = [process.communicate()[1] for process in processes]
     assert [process.returncode for process in processes] == [1, 1], said
     for rank in range(2):
         assert f"scorefield, process {rank}: the loss or its gradient is not finite at step 4" in said[rank]

@@ -39,7 +39,7 @@ def test_a_run_is_shown_and_updated(page: Any, address: str) -> None:
     assert page.text_content("#monitor .when") == "At step 100, 2 of 2"
     page.fill("#monitor .samples input", "0")
     page.wait_for_selector("#monitor .samples canvas[aria-label='Samples after step 50']")
-    with page.expect_response(f"**/api/runs/{RUN}", timeout=6_000):  # updated by itself
+    with page.expect_response(f"**/api/runs/{RUN}", timeout=30_000):  # updated by itself
         pass
 
 

@@ -87,7 +87,8 @@ export class Film {
     const narrow = innerWidth < 768; // after a reload the browser scrolls to where the page was
     if (!again) (narrow ? this.root : find(".stage", this.root)).scrollIntoView({ block: narrow ? "start" : "nearest" });
     this.progress(again ? "" : "Sending …", 0);
-    let arrived = Promise.resolve();
+    let known; // the first status has come, with the noise levels that frames are shown with
+    let arrived = new Promise((resolve) => { known = resolve; });
     try {
       this.status = await runJob(path, body, {
         signal: abort.signal,
@@ -97,7 +98,7 @@ export class Film {
           this.expect(n, shape);
         },
         onWait: (left, why) => this.progress(`The queue is full; trying again in ${left} s.`, 0, why),
-        onStatus: (status) => this.showStatus(status),
+        onStatus: (status) => { this.showStatus(status); known(); },
         onFrame: (frame) => { // loaded in parallel, shown in order; one that fails is left out
           const { view } = this, image = picture(this.addressOf(frame));
           arrived = arrived.then(async () => this.add(frame, await image, view));

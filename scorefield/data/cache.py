@@ -133,8 +133,13 @@ def _write(place: Path, source: str, names: Sequence[str], rows: Iterable[Row], 
             pixels = np.memmap(scratch, np.uint8, "r", shape=(*shape, 3))[..., :channels]
             with new_file(place.with_suffix(".npy")) as file:
                 np.save(file, pixels)
-            note = {"source": source, "shape": pixels.shape, "digest": digest_of(pixels), "broken": broken}
-            note |= {"change": describe_fit(sizes, fit), "traits": counts}
+            note: dict[str, Any] = {
+                "source": source,
+                "shape": pixels.shape,
+                "digest": digest_of(pixels),
+                "broken": broken,
+            }
+            note |= {"change": describe_fit(sizes, fit), "traits": dict(counts)}
         with new_file(place.with_suffix(".json")) as file:
             file.write(json.dumps(note, indent=2).encode())
     except OSError as error:

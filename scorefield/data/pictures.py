@@ -126,7 +126,7 @@ def _orientation(image: Image.Image) -> int:
         found = image.getexif().get(0x0112)
     except Exception:  # damaged EXIF data
         return 1
-    return found if found in range(2, 9) else 1
+    return found if isinstance(found, int) and 2 <= found <= 8 else 1
 
 
 def unheard(trait: str) -> None:

@@ -427,14 +427,15 @@ def saved_bytes(network: nn.Module, shape: tuple[int, ...]) -> float:
     return (totals[1] - totals[0]) / (64 * 64 - 32 * 32) * math.prod(shape[1:])
 
 
-def _trainer(recipe: Recipe, group: Group, network: nn.Module, shape: tuple[int, ...]) -> Trainer:
-    """The trainer of the recipe, in the form that suits this device and this number of processes."""
+def _trainer(recipe: Recipe, group: Group, network: nn.Module, shape: tuple[int, ...] = ()) -> Trainer:
+    """The trainer of the recipe, in the form that suits this device and this number of processes. Images are taken to
+    be small where their shape (C, H, W) is not given."""
     fused, score = uses_fused_kernels(recipe, network), _score_of(recipe, network)
     micro = micro_batch(network, shape, recipe.batch_size // group.world, group.device, wide=not fused)
     if not fused and recipe.compile and group.device.type == "cuda":
         score = torch.compile(network)
     make: Callable[..., Trainer]
-    if fused and not (recipe.micro_batch or micro):
+    if fused and not recipe.micro_batch and (group.device.type == "cpu" or not micro):
         make = partial(RecordedTrainer, bad=score.bad)  # type: ignore[attr-defined]
     else:
         make = partial(Trainer, micro_batch=recipe.micro_batch or micro)

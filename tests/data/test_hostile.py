@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.image_files import fill, labels_of, noise, put
+from data.image_files import Array, fill, labels_of, noise, put
 from scorefield import data
 from scorefield.data import folders, load, pictures
 
@@ -132,7 +132,7 @@ def test_large_images_are_decoded_one_at_a_time(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(folders, "AT_ONCE", 32)
     inside, most = list[int](), list[int]()
 
-    def watched(image: Image.Image, name: str, fit: pictures.Fit) -> pictures.Pixels:
+    def watched(image: Image.Image, name: str, fit: pictures.Fit) -> Array:
         inside.append(image.width * image.height)
         most.append(sum(inside))
         made = pictures.crop_and_resize(image, name, fit)
@@ -198,7 +198,7 @@ def test_a_file_that_may_not_be_read(thirty: Path, monkeypatch: pytest.MonkeyPat
         return opened(path, *options)
 
     opened = os.open
-    monkeypatch.setattr(pictures.os, "open", closed)
+    monkeypatch.setattr(os, "open", closed)
     assert load(str(thirty)).notes[0].endswith("007.png (PermissionError: Permission denied)")
 
 
@@ -266,8 +266,7 @@ def test_names_that_are_not_utf8(folder: Path) -> None:
     images = load(str(folder))
     assert images.classes == ("caf\\xe8", "caf\\xe9", "x")
     assert labels_of(images) == [0, 1, 2]
-    for name in images.classes:
-        name.encode()
+    "".join(images.classes).encode()
 
 
 def test_a_single_image_is_no_folder(folder: Path) -> None:

@@ -441,8 +441,8 @@ def test_what_is_told_of_odd_files(folder: Path) -> None:
     assert traits_of(folder / "deep.tif") == {"deep"}
     Image.fromarray(COLOURS).convert("CMYK").save(folder / "c.jpg")
     assert traits_of(folder / "c.jpg") == {"print"}
-    for space, told in (("sRGB", set[str]()), ("XYZ", {"profile"})):
-        profile = ImageCms.ImageCmsProfile(ImageCms.createProfile(space)).tobytes()
+    for made, told in ((ImageCms.createProfile("sRGB"), set[str]()), (ImageCms.createProfile("XYZ"), {"profile"})):
+        profile = ImageCms.ImageCmsProfile(made).tobytes()
         Image.fromarray(COLOURS).save(folder / "p.jpg", icc_profile=profile)
         assert traits_of(folder / "p.jpg") == told
     Image.fromarray(COLOURS[..., 0]).save(folder / "g.jpg", icc_profile=profile)

@@ -1,0 +1,50 @@
+"""scripts/make_shapes.py and scripts/judge_shapes.py: shapes to train on, and whether an image is one."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+MAKE = runpy.run_path(str(SCRIPTS / "make_shapes.py"))
+JUDGE: dict[str, Any] = runpy.run_path(str(SCRIPTS / "judge_shapes.py"))
+
+
+def test_images_depend_on_the_seed_and_their_number_alone() -> None:
+    pixels, kind = MAKE["draw"](3, 12)
+    assert (pixels.shape, pixels.dtype, kind) == ((40, 56, 3), np.uint8, 2)
+    assert np.array_equal(MAKE["draw"](3, 12)[0], pixels)
+    assert not np.array_equal(MAKE["draw"](3, 17)[0], pixels)
+    assert not np.array_equal(MAKE["draw"](4, 12)[0], pixels)
+
+
+@pytest.mark.parametrize(("kind", "area"), [("square", 2.0), ("triangle", 3 * 3**0.5 / 4), ("cross", 2.0)])
+def test_the_area_of_a_drawn_shape(kind: str, area: float) -> None:
+    """By hand: a square of diagonal 2; an equilateral triangle of circumradius 1; five squares of side 2/√10."""
+    covered = MAKE["coverage"](kind, 28.3, 19.6, 10.0, 0.4)
+    assert covered.sum() == pytest.approx(100 * area, rel=0.01)
+    assert JUDGE["area"](kind) == pytest.approx(area)
+    rows, columns = np.indices((40, 56)) + 0.5
+    assert (covered * columns).sum() / covered.sum() == pytest.approx(28.3, abs=0.05)
+    assert (covered * rows).sum() / covered.sum() == pytest.approx(19.6, abs=0.05)
+
+
+def test_the_judge_knows_shapes_and_nothing_else() -> None:
+    """On 50 new shapes and 50 images that are none (docs/measurements/shapes_judge.json has 1,000 of each)."""
+    found = JUDGE["check"](50, 77)
+    assert found["right"] >= 0.98
+    assert found["wrong"] <= 0.05
+
+
+def test_a_folder_of_shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["make_shapes.py", str(tmp_path / "shapes"), "-n", "10"])
+    MAKE["main"]()
+    assert "10 images of 40 × 56 pixels in 5 classes" in capsys.readouterr().out
+    files = sorted(str(path.relative_to(tmp_path / "shapes")) for path in (tmp_path / "shapes").rglob("*.png"))
+    assert files == sorted(f"{MAKE['CLASSES'][k % 5]}/{k:05d}.png" for k in range(10))

@@ -390,7 +390,7 @@ def test_a_format_that_is_no_number(number: str, tmp_path: Path, monkeypatch: py
         ({"sigma_max": 10**400}, "sigma_max must be of type float"),
         ({"flip": 1}, "flip must be of type bool"),
         ({"data": None}, "data must be of type str"),
-        ({"image_size": 2.5}, "image_size must be of type int | None"),
+        ({"image_size": 2.5}, "image_size must be of type int | tuple[int, int] | None"),
         ({"objective": "sliced "}, "objective must be one of denoising, sliced; got 'sliced '"),
         ({"width": 0}, "width must be from 1 to 10,000; got 0"),
         ({"width": 10_001}, "width must be from 1 to 10,000"),

@@ -59,7 +59,7 @@ def test_help_lists_every_command_in_its_group_in_one_line(
         "the paper:",
     ]
     listed = [line.split()[0] for line in lines if line.startswith("  ")]
-    assert len(listed) == len(set(listed)) == 21
+    assert len(listed) == len(set(listed)) == 22
     assert max(map(len, lines)) < 90
     for name in listed:
         import_module(f"scorefield.cli.{cli.MODULES[name]}")
@@ -94,7 +94,7 @@ def test_switches_say_on_or_off_and_optional_values_their_kind(capsys: pytest.Ca
     with pytest.raises(SystemExit):
         main(["train", "tiny", "--help"])
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--image-size INT Resize" in said
+    assert "--image-size INT|INT INT Resize" in said
     assert "(default: 16)" in said
     assert "unless --steps is given. (default: no limit)" in said
 

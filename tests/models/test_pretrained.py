@@ -24,7 +24,7 @@ from scorefield.evaluation.digits import judge
 from scorefield.evaluation.sources import resolve_model
 from scorefield.models import pretrained
 from scorefield.models.build import build_sampler
-from scorefield.models.catalogue import MODELS, TERMS
+from scorefield.models.catalogue import MODELS, TERMS, Digits
 from scorefield.models.model import load
 from scorefield.samplers import AnnealedLangevin, ConsistentAnnealed
 
@@ -69,7 +69,7 @@ def test_a_folder_that_hides_a_pretrained_model_is_said_to(weights: Path) -> Non
 
 
 def test_an_unknown_name_brings_the_list_of_those_known(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = r"\(did you mean mnist\? pretrained models: celeba, cifar10, mnist, mnist-small\)"
+    names = r"\(did you mean mnist\? pretrained models: celeba, cifar10, mnist, mnist-small, unet-mnist\)"
     with pytest.raises(FileNotFoundError, match="no file mnits, and no pretrained model of that name " + names):
         scorefield.load("mnits")
     with pytest.raises(FileNotFoundError, match="no pretrained model mnits " + names):
@@ -123,7 +123,7 @@ def test_where_images_may_be_meant_a_data_sets_name_is_the_data_set(weights: Pat
     cure = r".* no server .* yet \(take weights/cifar10.safetensors from a checkout .* or set SCOREFIELD_MODELS_URL"
     with pytest.raises(FileNotFoundError, match=r"model cifar10 \(60 MB\) is not on this machine" + cure):
         step_of("model:cifar10")
-    with pytest.raises(ValueError, match=r"'mnits' does not exist.*mnist, mnist-small; data sets: mnist, cifar10"):
+    with pytest.raises(ValueError, match=r"'mnits' does not exist.*mnist, mnist-small, unet-mnist; data sets: mnist, cifar10"):
         step_of("mnits")
 
 
@@ -135,13 +135,17 @@ def test_the_pretrained_models(name: str) -> None:
     assert len(found.held) == 1
     installed = path.parent == pretrained.FOLDERS[0]  # in the package, not beside it
     assert path.stat().st_size < (25e6 if installed else 64e6)
-    assert installed == name.startswith("mnist")
-    data = "celeba32-train.npy" if name == "celeba" else name.split("-")[0]
+    assert installed == ("mnist" in name)
+    data = "celeba32-train.npy" if name == "celeba" else "mnist" if installed else name
     assert found.recipe.data == found.metadata["data"] == data
     with safe_open(path, framework="pt") as file:
         assert "/" not in "".join(file.metadata().values()).replace("ema/", "").replace("raw/", "")
     x = torch.rand(2, *found.shape)
-    assert found.score(x, torch.tensor(found.sigmas[0])).isfinite().all()
+    assert found.score(x, torch.tensor(found.sigma_range[1])).isfinite().all()
+    if name.startswith("unet"):
+        assert found.sampler.calls == 10
+        assert found.labels == tuple("0123456789")
+        return
     with safe_open(path, framework="pt") as file:
         assert "sampler" not in file.metadata()  # a file of the first edition
     assert found.sampler == build_sampler(found.recipe)
@@ -179,11 +183,18 @@ def test_a_pretrained_model_is_the_one_that_its_report_tells_of(name: str) -> No
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_the_catalogue_says_what_files_and_reports_say(name: str) -> None:
-    entry, report = MODELS[name], json.loads((RESULTS / name / "report.json").read_text())
-    numbers = report["numbers"]["denoised" if entry.quality.denoised else "plain"]
-    assert round(numbers["fid"], 2) == entry.quality.fid
-    assert numbers["n"] == entry.quality.n
-    assert report["calls"] + entry.quality.denoised == entry.quality.calls
+    entry = MODELS[name]
+    if isinstance(entry.quality, Digits):
+        report = json.loads((RESULTS.parent / "measurements" / f"{name.replace('-', '_')}_digits.json").read_text())
+        assert round(report["accepted"], 3) == entry.quality.accepted
+        assert (report["n"], report["calls"]) == (entry.quality.n, entry.quality.calls)
+        assert report["model"]["digest"] in load(f"model:{name}").digest
+    else:
+        report = json.loads((RESULTS / name / "report.json").read_text())
+        numbers = report["numbers"]["denoised" if entry.quality.denoised else "plain"]
+        assert round(numbers["fid"], 2) == entry.quality.fid
+        assert numbers["n"] == entry.quality.n
+        assert report["calls"] + entry.quality.denoised == entry.quality.calls
     assert entry.data in TERMS
     assert f"{report['model']['parameters'] / 1e6:.3g} M parameters" in entry.about
     if (path := pretrained.pretrained_models().get(name)) is not None:
@@ -270,15 +281,15 @@ def test_models_lists_them_all(
     main(["models", "--json", str(tmp_path / "models.json")])
     table, said = capsys.readouterr()
     lines = {line.split()[0]: line for line in table.splitlines() if line}
-    assert list(lines)[:6] == ["name", "mnist", "mnist-small", "cifar10", "celeba", "own"]
+    assert list(lines)[:7] == ["name", "unet-mnist", "mnist", "mnist-small", "cifar10", "celeba", "own"]
     assert lines["celeba"] == (
-        "celeba       60.3 MB  CelebA    FID 6.21 (n = 10,000, 1,001 calls, denoised)   64e8d0f7  not here"
+        "celeba       60.3 MB  CelebA    FID 6.21 (n = 10,000, 1,001 calls, denoised)     64e8d0f7  not here"
     )
     assert lines["cifar10"].endswith(f"{MODELS['cifar10'].sha256[:8]}  cache")
     assert lines["mnist"].endswith("checkout, another file")
-    assert lines["own"].endswith(f"unknown{' ' * 40}{hashlib.sha256(own.read_bytes()).hexdigest()[:8]}  package")
+    assert lines["own"].endswith(f"unknown{' ' * 42}{hashlib.sha256(own.read_bytes()).hexdigest()[:8]}  package")
     assert lines["CelebA:"].strip() == "CelebA: non-commercial research only, by its authors' agreement"
-    assert said == f"celeba: not here; downloaded when first used, from {served.url}/v1\n"
+    assert said == f"unet-mnist, celeba: not here; downloaded when first used, from {served.url}/v1\n"
     told = json.loads((tmp_path / "models.json").read_text())
     assert told["server"] == f"{served.url}/v1"
     assert told["models"]["celeba"]["path"] is None

@@ -2,8 +2,11 @@
 
 The data are 5,000 training digits, a point each, so that with noise they are a mixture of 5,000 Gaussians.
 
-    python docs/few_ones.py    (ten minutes on two cores; it needs MNIST's files, see the README on data)
+    python docs/few_ones.py                (ten minutes on two cores; it downloads MNIST if that is missing)
+    python docs/few_ones.py 1000 doctor    (1,000 chains, with the settings of the doctor alone)
 """
+
+import sys
 
 import torch
 from torch import Tensor
@@ -25,25 +28,28 @@ def exact(points: Tensor) -> Score:
     return score
 
 
-def main() -> None:
+def main(n: int = 400, only: str = "") -> None:
     """The paper's uniform start, another start, a schedule with a larger first σ and nearly the same ratio; and the
     settings that `scorefield doctor` recommends."""
     torch.manual_seed(0)
     digits = to_float(data.load("mnist").pixels[:5_000])
-    score, uniform = exact(digits.flatten(1)), torch.rand(400, 784)
+    score, uniform = exact(digits.flatten(1)), torch.rand(n, 784)
     for words, start, settings in (
         ("uniform start, σ₁ = 1", uniform, PAPER),
-        ("N(0, 1) start, σ₁ = 1", torch.randn(400, 784), PAPER),
+        ("N(0, 1) start, σ₁ = 1", torch.randn(n, 784), PAPER),
         ("uniform start, σ₁ = 2", uniform, PAPER._replace(sigma_max=2.0, levels=12)),
-        ("uniform start, the doctor's settings", uniform, langevin_schedule(measure(digits[:2000])[0])),
+        ("uniform start, settings of the doctor", uniform, langevin_schedule(measure(digits[:2000])[0])),
     ):
+        if only not in words:
+            continue
         sigmas = geometric(settings.sigma_max, settings.sigma_min, settings.levels)
         x = last(
             annealed_langevin(score, start, sigmas, step_size=settings.step_size, steps=settings.steps, denoise=True)
         )
         histogram = judge(to_bytes(x.unflatten(1, (1, 28, 28)))).histogram
-        print(f"{words}, digits 0 to 9:", " ".join(f"{count / sum(histogram):5.1%}" for count in histogram))
+        shares = " ".join(f"{count / sum(histogram):5.1%}" for count in histogram)
+        print(f"{words} ({settings.calls:,} calls), {n} chains, digits 0 to 9: {shares}")
 
 
 if __name__ == "__main__":
-    main()
+    main(int((sys.argv[1:2] or ["400"])[0]), "".join(sys.argv[2:3]))

@@ -133,6 +133,10 @@ def unheard(trait: str) -> None:
     """For those who do not want to know."""
 
 
+class NotAnImageError(ValueError):
+    """A file is of no kind that is read."""
+
+
 def decode(
     file: Path | BinaryIO,
     *,
@@ -153,7 +157,7 @@ def decode(
         found = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
         file.seek(0)
-        raise ValueError(_not_an_image(file.read(64))) from None
+        raise NotAnImageError(_not_an_image(file.read(64))) from None
     with found as image:
         if image.format == "TIFF":
             _silence_libtiff()
@@ -238,7 +242,7 @@ def open_image(path: Path) -> Image.Image:
 
 def reason(error: Exception) -> str:
     """Why an image cannot be read: our own words, or what Pillow calls it."""
-    if type(error) is ValueError:
+    if type(error) in (ValueError, NotAnImageError):
         return f"{error}"
     words = error.strerror if isinstance(error, OSError) else None  # without the file's path, which may change
     return f"{type(error).__name__}: {words or error}"

@@ -216,7 +216,7 @@ def open_upload(upload: Upload, limits: Limits) -> Image.Image:
 
     The size is read from the file's header: a small file that would fill the memory is refused before it is decoded.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     def check_size(found: tuple[int, int]) -> None:
         width, height = found
@@ -234,7 +234,7 @@ def open_upload(upload: Upload, limits: Limits) -> Image.Image:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise too_large("it") from None
-    except UnidentifiedImageError:
+    except pictures.NotAnImageError:
         raise HTTPException(415, f"the file is no image that can be read (send {pictures.KINDS})") from None
     except MemoryError:
         raise HTTPException(503, "the server has too little memory for this image (make it smaller)") from None

@@ -123,7 +123,7 @@ def test_where_images_may_be_meant_a_data_sets_name_is_the_data_set(weights: Pat
     cure = r".* no server .* yet \(take weights/cifar10.safetensors from a checkout .* or set SCOREFIELD_MODELS_URL"
     with pytest.raises(FileNotFoundError, match=r"model cifar10 \(60 MB\) is not on this machine" + cure):
         step_of("model:cifar10")
-    with pytest.raises(ValueError, match=r"'mnits' does not exist.*mnist, mnist-small, unet-mnist; data sets: mnist, cifar10"):
+    with pytest.raises(ValueError, match=r"'mnits' does not exist.*mnist-small, unet-mnist; data sets: mnist, cifar10"):
         step_of("mnits")
 
 

@@ -29,7 +29,7 @@ def doctor(
     /,
     *,
     data: str | None = None,
-    image_size: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
     crop: int | None = None,
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 16,
     images: int = 64,
@@ -52,7 +52,7 @@ def doctor(
     Args:
         source: Images: a folder, an array, mnist, cifar10 or celeba. Or a run folder, a model file, or model:NAME.
         data: For a model: its training images, if they have moved.
-        image_size: For images: resize them to this height and width first.
+        image_size: For images: resize them to this side, or to this height and width, first.
         crop: For images: first crop a centred square of this side.
         n: For a model: number of samples to look at; 0 draws none.
         images: For a model: number of images on which errors are measured.
@@ -69,13 +69,15 @@ def doctor(
     prepare_file(picture, suffix=".png")
     new_figure(1, 1)  # an error now, if matplotlib is missing
     with joined(device) as group:
+        if group.world > 1:
+            raise ValueError("doctor needs one process (start it without torchrun)")
         model = resolve_model(source, weights=None, device=group.device)
         if model is None:
             if data is not None:
                 raise ValueError(f"--data applies to models; {source} is a source of images (leave it out)")
             numbers = _examine_images(source, image_size, crop, group, picture)
         else:
-            if (given := {"--image-size": image_size, "--crop": crop}) and any(given.values()):
+            if image_size is not None or crop is not None:
                 raise ValueError("--image-size and --crop apply to images; the model has its own (leave them out)")
             numbers = _examine_model(source, model, data, n, images, group, picture)
         if group.main and json_file is not None:
@@ -85,13 +87,14 @@ def doctor(
 
 
 def _examine_images(
-    source: str, image_size: int | None, crop: int | None, group: Group, picture: Path
+    source: str, image_size: int | tuple[int, int] | None, crop: int | None, group: Group, picture: Path
 ) -> dict[str, Any]:
     """Print what is to be said about images, and draw the picture. Returns the numbers."""
     from scorefield import data
     from scorefield.doctor import advice, geometry
     from scorefield.doctor.looks import look
     from scorefield.doctor.speed import measure_speed
+    from scorefield.models.build import sized
     from scorefield.models.recipes import RECIPES
     from scorefield.noise import geometric
     from scorefield.paper.doctor_chart import draw_images_under_noise
@@ -103,6 +106,9 @@ def _examine_images(
     images = group.main_first(load)
     channels, height, width = images.shape
     kinds = f", in {len(images.classes)} classes" if images.classes else ""
+    sized(RECIPES["unet"], height, width)  # an error now, if they are too small
+    points = geometry.some_points(images.pixels)
+    measured, pairs, nearest = geometry.measure(points)
     print(f"{len(images):,} images of {channels} × {height} × {width} from {source}{kinds}")
     say_notes(images.notes, group)
     seen = look(images)
@@ -110,8 +116,6 @@ def _examine_images(
         _paragraph(f"! {warning}", 2)
     if not warnings:
         print("  no copies, no empty images" + ", classes of similar sizes" * bool(images.classes))
-    points = geometry.some_points(images.pixels)
-    measured, pairs, nearest = geometry.measure(points)
     print(
         f"  distance between two images: {measured.usual:.3g} in the median, {measured.farthest:.3g} at most; to the "
         f"nearest other: {measured.nearest['0.5']:.3g} in the median; standard deviation of a pixel: "
@@ -123,7 +127,8 @@ def _examine_images(
     schedule, usual = advice.langevin_schedule(measured), RECIPES["unet"]
     langevin = advice.langevin_advice(measured)
     _table("Annealed Langevin dynamics, for a network with a list of noise levels", "paper", langevin)
-    size = "" if image_size is None else f" --image-size {image_size}"
+    side = wanted.image_size
+    size = "" if side is None else f" --image-size {side if isinstance(side, int) else f'{side[0]} {side[1]}'}"
     size += "" if crop is None else f" --crop {crop}"
     given = f"--data {quote(source)}{size}"
     options = " ".join(f"--{each.setting.replace('_', '-')} {each.value:g}" for each in langevin)
@@ -188,8 +193,8 @@ def _examine_model(
         sampler = checkup.quick_sampler(model)
         samples = checkup.draw_samples(model, n, track)
         if sampler != model.sampler:
-            print(f"  samples are drawn by {type(sampler).__name__} with {sampler.calls} calls, which is quick")
-        findings += checkup.judge_samples(samples, checkup.in_size(training, model.shape))
+            print(f"  samples are drawn by {type(sampler).__name__} with {sampler.calls} calls, to save time")
+        findings += checkup.judge_samples(samples, checkup.some(training, 256).pixels)
         findings.append(checkup.judge_copies(samples, training, held_out, track))
     print(f"  {'σ':>8} {'error':>8} {'mean image':>11} {'least possible':>15}")
     for sigma, error, mean, exact in zip(errors.sigmas, errors.judged, errors.mean, errors.exact, strict=True):
@@ -210,7 +215,7 @@ def _unfinished(source: str, model: Model) -> Iterable[Any]:
         yield Finding(
             "note",
             f"the run has made {model.step:,} of {model.recipe.steps:,} iterations",
-            f"scorefield train --resume goes on with it: --out {quote(str(run))}",
+            f"scorefield train RECIPE --resume --out {quote(str(run))} goes on with it",
         )
 
 

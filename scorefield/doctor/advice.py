@@ -93,7 +93,9 @@ def langevin_advice(geometry: Geometry) -> list[Advice]:
             "sigma_min",
             advised.sigma_min,
             "hardly seen, and small beside the distance of an image to the nearest other, "
-            f"{d.nearest['0.5']:.3g} in the median",
+            + f"{d.nearest['0.5']:.3g} in the median"
+            if d.nearest["0.5"]
+            else "hardly seen (most images have a copy)",
             PAPER.sigma_min,
             "" if advised.sigma_min >= PAPER.sigma_min else "images that differ would be blurred into each other",
         ),
@@ -120,7 +122,7 @@ def langevin_advice(geometry: Geometry) -> list[Advice]:
         Advice(
             "step_size",
             advised.step_size,
-            "the largest with which the variance at the end of a level is right within 6 %",
+            "the largest with which a level that begins with the right variance ends with one that is right within 6 %",
             PAPER.step_size,
             "" if math.isclose(advised.sigma_min, PAPER.sigma_min) else "it belongs to σ_L = 0.01",
         ),
@@ -137,7 +139,7 @@ def continuous_advice(geometry: Geometry, recipe: Recipe) -> list[Advice]:
         Advice(
             "sigma_max",
             sigma_max,
-            f"sampling starts from N(½, σ²), which then differs from noisy images by at most {START_ERROR} nats",
+            f"sampling starts from N(½, σ²), which then differs from noisy images by about {START_ERROR} nats at most",
             recipe.sigma_max,
             f"up to {error:.2g} nats: the colours and the brightness of samples would be off"
             if error > 1.5 * START_ERROR
@@ -192,16 +194,16 @@ def network_advice(recipe: Recipe, usual: Recipe, shape: tuple[int, ...]) -> lis
         Advice(
             "width",
             recipe.width,
-            "a CPU trains a small network in an hour or so"
-            if smaller
-            else f"for images of {height} × {width} on a GPU",
+            "small enough for a CPU" if smaller else f"for images of {height} × {width} on a GPU",
             large.width,
             "a CPU would need days" if smaller else "",
         ),
         Advice(
             "batch_size",
             recipe.batch_size,
-            "many small updates teach a small network, or few images, more" if fewer else "what keeps a GPU busy",
+            "many small updates suit a small network, or few images, better than few large ones"
+            if fewer
+            else "what keeps a GPU busy",
             usual.batch_size,
             "too few updates in the same time" if fewer else "",
         ),

@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scorefield.acceleration.threads import pytorch_threads
 from scorefield.data import Images
 from scorefield.data.images import Pixels
 from scorefield.doctor.advice import SIGHT, largest_sigma
 from scorefield.doctor.geometry import measure, some_points
 from scorefield.evaluation.features import random_places
 from scorefield.evaluation.neighbors import find_neighbors, in_pixels, measure_memorisation
-from scorefield.images import resized_like, to_float
+from scorefield.images import to_float
 from scorefield.models.model import Model
+from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.progress import Track, plural, silent
 from scorefield.samplers import ConsistentAnnealed, Sampler
 from scorefield.training.levels import log_bins
-from scorefield.training.trainer import Batch, held_out_losses
+from scorefield.training.trainer import Batch, held_out_losses, prepare
 
 Kind = Literal["good", "note", "problem"]
 MOST_LEVELS = 10
@@ -31,9 +31,13 @@ MOST_CALLS = 50
 """Samples are drawn with the model's own sampler if it has at most so many calls."""
 NOTHING_LEARNED = 0.95
 """A network has learned nothing at a level if its error is above this share of a trivial one's."""
-MOST_WORK, BLOCK = 1e11, 1000
+MOST_WORK, BLOCK = 1e11, 2**20
 """The exact optimum is computed if the numbers in the training images times the images looked at are at most so many;
-training images are taken in blocks."""
+training images are taken in blocks of so many bytes."""
+AT_ONCE = 16
+"""How many images go through the network at once."""
+ENOUGH = 32
+"""With fewer held-out images chance decides how their errors compare with those of training images."""
 FINEST = 0.01
 """Below it the dequantisation of training, of 1/256, is not small beside σ, and the exact optimum means little."""
 
@@ -65,6 +69,8 @@ class Errors:
     """The least that is possible on training images: that of E[x | x̃] over the training set."""
     others: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """That of the model file's other weights, on held-out images if there are any, otherwise on training images."""
+    impossible: tuple[float, ...] = ()
+    """The σ at which errors on training images are below the least possible ones, beyond chance."""
 
     @property
     def judged(self) -> tuple[float, ...]:
@@ -91,63 +97,96 @@ def measure_errors(
 ) -> Errors:
     """The errors of the model on n images."""
     sigmas = measured_levels(model)
-    chosen = {"training": _some(training, n)} | ({} if held_out is None else {"held_out": _some(held_out, n)})
-    judged = chosen.get("held_out", chosen["training"])
-
-    def errors(model: Model, images: Images) -> tuple[float, ...]:
-        return _errors(model, images, sigmas)
-
-    found = {name: errors(model, images) for name, images in chosen.items()}
-    points = to_float(_some(training, 5000).pixels).flatten(1)
-    variance = (points - points.mean(0)).square().sum(1).double().mean().item() / points.shape[1]
+    known = some(training, n)
+    judged = known if held_out is None else some(held_out, n)
+    on_training = _errors(model, known, sigmas)
+    exact = exact_errors(model, training, known, sigmas)
+    points = some_points(training.pixels).flatten(1)
+    variance = points.double().var(0, correction=0).mean().item()
     return Errors(
         tuple(sigmas.tolist()),
         len(judged),
-        found["training"],
-        found.get("held_out"),
+        _means(on_training),
+        None if held_out is None else _means(_errors(model, judged, sigmas)),
         tuple((variance / sigmas.double().square()).tolist()),
-        exact_errors(training, chosen["training"], sigmas, flip=model.recipe.flip),
-        {other.weights: errors(other, judged) for other in others},
+        tuple(None if each is None else each.mean().item() for each in exact),
+        {other.weights: _means(_errors(other, judged, sigmas)) for other in others},
+        tuple(
+            sigma
+            for sigma, mine, least in zip(sigmas.tolist(), on_training, exact, strict=True)
+            if least is not None and _below(mine, least)
+        ),
     )
 
 
+def _means(errors: Tensor) -> tuple[float, ...]:
+    return tuple(errors.mean(1).tolist())
+
+
+def _below(mine: Tensor, least: Tensor) -> bool:
+    """Whether the errors of images are below the least possible ones, by more than three standard errors."""
+    apart = least - mine
+    return len(apart) > 1 and bool(apart.mean() > 3 * apart.std() / math.sqrt(len(apart)))
+
+
+def _labels(model: Model, images: Images) -> Tensor | None:
+    """The classes of the images, if the model knows them."""
+    if not model.labels or images.labels is None or images.classes != model.labels:
+        return None
+    return torch.tensor(images.labels)
+
+
 @torch.no_grad()
-def _errors(model: Model, images: Images, sigmas: Tensor) -> tuple[float, ...]:
-    labels = None
-    if model.labels and images.labels is not None and images.classes == model.labels:
-        labels = torch.tensor(images.labels, device=model.device)
-    batch = Batch(torch.tensor(np.asarray(images.pixels), device=model.device), labels)
+def _errors(model: Model, images: Images, sigmas: Tensor) -> Tensor:
+    """‖σ s + z‖²/D of each image at each noise level, (L, N)."""
+    labels = _labels(model, images)
+    pixels = torch.tensor(np.asarray(images.pixels), device=model.device)
     losses = held_out_losses(
-        model.network, batch, sigmas.to(model.device), dequantise=model.recipe.dequantise, batch_size=32
+        model.network,
+        Batch(pixels, None if labels is None else labels.to(model.device)),
+        sigmas.to(model.device),
+        dequantise=model.recipe.dequantise,
+        batch_size=AT_ONCE,
     )
-    return tuple((2 * losses.double().mean(1) / math.prod(model.shape)).tolist())
+    return 2 * losses.cpu().double() / math.prod(model.shape)
 
 
 @torch.no_grad()
-def exact_errors(training: Images, images: Images, sigmas: Tensor, *, flip: bool = False) -> tuple[float | None, ...]:
-    """E‖E[x | x̃] − x‖²/(D σ²), with the posterior mean over the training images, of which `images` are some.
+def exact_errors(model: Model, training: Images, images: Images, sigmas: Tensor) -> list[Tensor | None]:
+    """‖E[x | x̃] − x‖²/(D σ²) of each image, (N,), at each level, with the same noise as the model's errors. The mean is
+    that over the training images, of which `images` are some; over those of the same class, if the model knows classes.
 
     None where that is too much work, or σ below FINEST.
     """
-    levels = [sigma for sigma in sigmas.tolist() if sigma >= FINEST]
-    if math.prod(training.pixels.shape) * (1 + flip) * len(images) > MOST_WORK or not levels:
-        return (None,) * len(sigmas)
-    x = to_float(np.asarray(images.pixels)).flatten(1)
-    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-    noisy = torch.cat([x + sigma * noise for sigma in levels])
-    scale = torch.tensor(levels).square().repeat_interleave(len(x))[:, None]
-    highest, total = torch.full((len(noisy), 1), -math.inf), torch.zeros(len(noisy), 1)
-    mean = torch.zeros_like(noisy)
-    for start in range(0, len(training), BLOCK):  # a softmax over all training images, in blocks
-        block = to_float(np.asarray(training.pixels[start : start + BLOCK]))
+    flip, n = model.recipe.flip, len(images)
+    numbers = [k for k, sigma in enumerate(sigmas.tolist()) if sigma >= FINEST]
+    if math.prod(training.pixels.shape) * (1 + flip) * n > MOST_WORK or not numbers:
+        return [None] * len(sigmas)
+    clean, noisy = list[Tensor](), list[Tensor]()
+    for k in numbers:  # as in `held_out_losses`
+        noise = SampleNoise(sample_seeds(k, range(n)))
+        x = prepare(torch.tensor(np.asarray(images.pixels)), noise, flip=False, dequantise=model.recipe.dequantise)
+        clean.append(x.flatten(1))
+        noisy.append((x + sigmas[k] * noise.randn_like(x)).flatten(1))
+    x, seen = torch.cat(clean), torch.cat(noisy)
+    scale = sigmas[numbers].square().repeat_interleave(n)[:, None]
+    mine, theirs = _labels(model, images), _labels(model, training)
+    highest, total = torch.full((len(seen), 1), -math.inf), torch.zeros(len(seen), 1)
+    mean = torch.zeros_like(seen)
+    count = max(1, BLOCK // training.pixels[:1].nbytes)
+    for start in range(0, len(training), count):  # a softmax over all training images, in blocks
+        block = to_float(np.asarray(training.pixels[start : start + count]))
         points = (torch.cat([block, block.flip(3)]) if flip else block).flatten(1)
-        logits = (noisy @ points.T - points.square().sum(1) / 2) / scale
+        logits = (seen @ points.T - points.square().sum(1) / 2) / scale
+        if mine is not None and theirs is not None:
+            other = mine[:, None] != theirs[start : start + count].repeat(1 + flip)
+            logits.masked_fill_(other.repeat(len(numbers), 1), -1e30)
         peak = torch.maximum(highest, logits.max(1, keepdim=True).values)
         weights, before = (logits - peak).exp(), (highest - peak).exp()
         total, mean, highest = total * before + weights.sum(1, keepdim=True), mean * before + weights @ points, peak
-    squares = (mean / total - x.repeat(len(levels), 1)).square().mean(1) / scale[:, 0]
-    exact = dict(zip(levels, squares.reshape(len(levels), -1).mean(1).tolist(), strict=True))
-    return tuple(exact.get(sigma) for sigma in sigmas.tolist())
+    squares = ((mean / total - x).double().square().mean(1) / scale[:, 0]).reshape(len(numbers), n)
+    exact = dict(zip(numbers, squares, strict=True))
+    return [exact.get(k) for k in range(len(sigmas))]
 
 
 def judge_range(model: Model, training: Images) -> list[Finding]:
@@ -170,31 +209,38 @@ def judge_range(model: Model, training: Images) -> list[Finding]:
 
 def judge_errors(errors: Errors) -> list[Finding]:
     """What the errors say."""
-    found = []
-    untaught = [
-        sigma
-        for sigma, error, trivial in zip(errors.sigmas, errors.judged, errors.trivial, strict=True)
-        if error > NOTHING_LEARNED * trivial
-    ]
+    if not all(map(math.isfinite, (*errors.judged, *errors.training))):
+        return [
+            Finding(
+                "problem",
+                "errors are not finite at some noise levels: the weights or the scores are broken",
+                "take an earlier checkpoint; train with a smaller --learning-rate, --clip 1 or --precision float32",
+            )
+        ]
+    found, judged, untaught = list[Finding](), 0, list[float]()
+    for sigma, error, trivial, exact in zip(errors.sigmas, errors.judged, errors.trivial, errors.exact, strict=True):
+        # where even the best possible network is hardly better than the mean image, or σ is below what images have
+        if sigma < FINEST or (trivial < 0.01 if exact is None else exact > 0.9 * trivial):
+            continue
+        judged += 1
+        if error > NOTHING_LEARNED * trivial:
+            untaught.append(sigma)
     if untaught:
         levels = ", ".join(f"{sigma:.3g}" for sigma in untaught)
-        every = len(untaught) == len(errors.sigmas)
         found.append(
             Finding(
-                "problem" if len(untaught) > len(errors.sigmas) // 3 else "note",
-                f"at σ = {levels} the network is hardly better than one that always predicts the mean image, or no "
-                "noise",
+                "problem" if 3 * len(untaught) > judged else "note",
+                f"at σ = {levels} the network is hardly better than always predicting the mean image, or no noise at "
+                "all",
                 "train longer; if the loss does not fall, a learning rate ten times smaller"
-                if every
+                if len(untaught) == judged
                 else "train longer, or draw these σ more often in training",
             )
         )
     else:
         found.append(Finding("good", "at every noise level the network has learned something"))
-    pairs = zip(errors.sigmas, errors.training, errors.exact, strict=True)
-    impossible = [sigma for sigma, error, exact in pairs if exact is not None and error < 0.9 * exact - 1e-3]
-    if impossible:
-        levels = ", ".join(f"{sigma:.3g}" for sigma in impossible)
+    if errors.impossible:
+        levels = ", ".join(f"{sigma:.3g}" for sigma in errors.impossible)
         found.append(
             Finding(
                 "problem",
@@ -202,7 +248,7 @@ def judge_errors(errors: Errors) -> list[Finding]:
                 "they are not the images that the model was trained on: name those with --data",
             )
         )
-    if errors.held_out is not None:
+    if errors.held_out is not None and errors.n >= ENOUGH:
         ratio = _mean_ratio(errors.held_out, errors.training)
         if ratio > 1.15:
             found.append(
@@ -245,6 +291,8 @@ class Appearance(NamedTuple):
     """The mean difference between neighbouring pixels."""
     colour: tuple[float, ...]
     """The mean of each channel."""
+    scatter: float
+    """The standard deviation of the mean colour between images."""
 
 
 def appearance(pixels: Pixels) -> Appearance:
@@ -255,6 +303,7 @@ def appearance(pixels: Pixels) -> Appearance:
         ((x < 2.5 / 255) | (x > 252.5 / 255)).double().mean().item(),
         ((across + down) / 2).item(),
         tuple(x.mean((0, 2, 3)).tolist()),
+        x.mean((2, 3)).std(0, correction=0).max().item(),
     )
 
 
@@ -268,7 +317,7 @@ def quick_sampler(model: Model) -> Sampler:
 
 def draw_samples(model: Model, n: int, track: Track[Any] = silent) -> Pixels:
     """n samples, as bytes."""
-    parts = model.draw(range(n), batch_size=n, sampler=quick_sampler(model), track=track)
+    parts = model.draw(range(n), batch_size=min(n, AT_ONCE), sampler=quick_sampler(model), track=track)
     return np.concatenate([images[:, -1] for _, images in parts])
 
 
@@ -303,7 +352,7 @@ def judge_samples(samples: Pixels, data: Pixels) -> list[Finding]:
             )
         )
     tint = max(abs(a - b) for a, b in zip(mine.colour, real.colour, strict=True))
-    if tint > 0.12:
+    if tint > 0.12 + 3 * real.scatter / math.sqrt(len(samples)):
         found.append(
             Finding(
                 "note",
@@ -317,9 +366,8 @@ def judge_samples(samples: Pixels, data: Pixels) -> list[Finding]:
 def judge_copies(samples: Pixels, training: Images, held_out: Images | None, track: Track[Any] = silent) -> Finding:
     """Whether samples are copies of training images."""
     if len(training) < 3:
-        return Finding("note", "with fewer than three training images nobody can tell copies from samples")
-    with pytorch_threads(torch.get_num_threads()):
-        mine, others = find_neighbors(samples, training, held_out, in_pixels, track=track)
+        return Finding("note", "with fewer than three training images copies cannot be told from new images")
+    mine, others = find_neighbors(samples, training, held_out, in_pixels, track=track)
     report = measure_memorisation(mine, others)
     if report.alarm:
         return Finding(
@@ -330,13 +378,7 @@ def judge_copies(samples: Pixels, training: Images, held_out: Images | None, tra
     return Finding("good", f"none of {plural(report.n, 'sample')} is a copy of a training image, as far as these tell")
 
 
-def _some(images: Images, n: int) -> Images:
+def some(images: Images, n: int) -> Images:
     """n of the images, or all, drawn at random, always the same."""
     rows = np.flatnonzero(random_places(len(images)).numpy() < n)
     return images.take(rows, f"{n} at random")
-
-
-def in_size(images: Images, shape: tuple[int, int, int]) -> Pixels:
-    """Some images in the size and colours of the model's."""
-    channels, height, width = shape
-    return resized_like(_some(images, 256).pixels, np.zeros((0, height, width, channels), np.uint8))

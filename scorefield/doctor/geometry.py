@@ -78,7 +78,7 @@ def measure(points: Tensor) -> tuple[Geometry, Tensor, Tensor]:
 
 def distances(points: Tensor) -> tuple[Tensor, Tensor]:
     """The distances between all pairs of points (N, D), and from each to the nearest other, sorted."""
-    each = torch.cdist(points, points)
+    each = torch.cdist(points.double(), points.double()).float()  # float32 would miss near-copies
     each.fill_diagonal_(math.inf)
     above = torch.triu_indices(len(points), len(points), 1)
     return each[above[0], above[1]].sort().values, each.min(1).values.sort().values

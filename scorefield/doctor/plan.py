@@ -46,6 +46,9 @@ def plan_training(
     geometry, _, _ = measure(some_points(images.pixels))
     advised = advised_recipe(recipe, geometry, len(images), group.device.type)
     chosen = replace(advised, **{name: getattr(recipe, name) for name in given if hasattr(recipe, name)})
+    if "batch_size" not in given:
+        chosen = replace(chosen, batch_size=-(-chosen.batch_size // group.world) * group.world)
+    chosen = group.all(chosen)[0]
     advice = [each for each in continuous_advice(geometry, recipe) if each.setting not in given]
     labels = len(images.classes) if recipe.labels else 0
     advice += [each for each in network_advice(chosen, recipe, images.shape) if each.setting not in given]
@@ -53,9 +56,11 @@ def plan_training(
         speed = None
         if group.main:
             say("measuring the speed of training for some seconds")
-            speed = measure_speed(chosen, images.shape, labels, Group(0, 1, group.device))
+            alone = replace(chosen, batch_size=chosen.batch_size // group.world)
+            speed = measure_speed(alone, images.shape, labels, Group(0, 1, group.device))
+            speed = replace(speed, images_per_second=speed.images_per_second * group.world)
         advice.append(time_advice(len(images), next(filter(None, group.all(speed)))))
         minutes = advice[-1].value
     words = ", ".join(f"{each.setting} {each.value:g}" for each in advice)
-    say(f"chosen for these images and this machine: {words} (scorefield doctor {recipe.data} says why)")
+    say(f"chosen for these images and this machine: {words} (scorefield doctor says why)")
     return Plan(chosen, minutes, tuple(advice))

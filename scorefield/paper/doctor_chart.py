@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def draw_images_under_noise(
     above.set_xticks([(k + 0.5) * width for k in range(len(columns))], ["σ = 0", *(f"{each:.2g}" for each in shown)])
     above.set_yticks([])
     above.tick_params(length=0, labelsize=8)
-    above.set_title(title, fontsize=10)
+    above.set_title(title, fontsize=10, parse_math=False)
     pairs, nearest = distances
     positive = pairs[pairs > 0]
     low = min(min(sigmas), PAPER.sigma_min, float(positive[0]) if len(positive) else 1.0) / 2
@@ -87,12 +88,14 @@ def draw_checkup(title: str, errors: Errors, samples: Pixels | None, path: Path)
     for name, values in errors.others.items():
         left.plot(errors.sigmas, values, lw=1, ls=":", marker=".", label=f"{name} weights")
     exact = [(sigma, each) for sigma, each in zip(errors.sigmas, errors.exact, strict=True) if each is not None]
-    floor = min(errors.judged) / 5
+    floor = (
+        min((each for each in (*errors.judged, *errors.trivial) if math.isfinite(each) and each > 0), default=1e-3) / 5
+    )
     if drawn := [(sigma, each) for sigma, each in exact if each > floor]:
         left.plot(*zip(*drawn, strict=True), color="tab:red", ls="--", label="least possible on training images")
     left.set(xscale="log", yscale="log", xlabel="σ", ylabel="share of the noise that is not recognised")
     left.set_ylim(floor, 1.6)
-    left.set_title(title, fontsize=10)
+    left.set_title(title, fontsize=10, parse_math=False)
     left.legend(fontsize=7.5, frameon=False)
     for side in ("top", "right"):
         left.spines[side].set_visible(False)

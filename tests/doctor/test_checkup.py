@@ -43,9 +43,12 @@ def random_images(n: int, seed: int = 0) -> Images:
     return images_of(np.random.default_rng(seed).integers(0, 256, (n, 8, 8, 1), dtype=np.uint8))
 
 
+PLAIN = Recipe(dequantise=False)
+
+
 def model_of(network: nn.Module) -> Model:
     sampler = AnnealedLangevin(SIGMAS, step_size=1e-3, steps=2)
-    return Model(network, (1, 8, 8), sampler, recipe=Recipe(dequantise=False))
+    return Model(network, (1, 8, 8), sampler, recipe=PLAIN)
 
 
 def test_errors_of_an_affine_score_by_hand() -> None:
@@ -74,23 +77,58 @@ def test_the_least_possible_error_of_two_images_by_integration() -> None:
 
     expected = quad(square, -8, 8)[0] / 4 / sigma**2
     many = images_of(np.repeat(pixels[:1], 20_000, axis=0))
-    (found, finest) = exact_errors(images_of(pixels), many, torch.tensor([sigma, 0.001]))
-    assert found == pytest.approx(expected, rel=0.02)
+    small = Model(Normal(0.5, 0.1), (1, 2, 2), AnnealedLangevin(SIGMAS, step_size=1e-3, steps=2), recipe=PLAIN)
+    found, finest = exact_errors(small, images_of(pixels), many, torch.tensor([sigma, 0.001]))
+    assert found is not None
+    assert found.mean() == pytest.approx(expected, rel=0.02)
     assert finest is None
 
 
 def test_the_least_possible_error_does_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     images, sigmas = random_images(50), torch.tensor([3.0, 1.0])
-    whole = exact_errors(images, images, sigmas, flip=True)
-    monkeypatch.setattr(checkup, "BLOCK", 7)
-    assert exact_errors(images, images, sigmas, flip=True) == pytest.approx(whole, rel=1e-4)
-    assert whole[0] is not None
-    assert 0 < whole[0] < 1
+    model = replace(model_of(Normal(0.5, 0.1)), recipe=replace(PLAIN, flip=True))
+    whole, _ = exact_errors(model, images, images, sigmas)
+    monkeypatch.setattr(checkup, "BLOCK", 7 * 64)
+    parts, _ = exact_errors(model, images, images, sigmas)
+    assert whole is not None
+    assert parts is not None
+    torch.testing.assert_close(parts, whole, rtol=1e-4, atol=0)
+    assert 0 < whole.mean() < 1
+
+
+def test_a_network_that_knows_classes_is_compared_with_its_class_alone() -> None:
+    """Two images, each alone in its class: with the class there is no doubt, and without it there is."""
+    pixels = np.full((2, 8, 8, 1), 100, np.uint8)
+    pixels[1] = 120
+    labelled = Images(pixels, "made up", "0" * 64, np.array([0, 1]), ("a", "b"))
+    plain = model_of(Normal(0.5, 0.1))
+    sigma = torch.tensor([0.5])
+    (doubt,) = exact_errors(plain, labelled, labelled, sigma)
+    (none,) = exact_errors(replace(plain, labels=("a", "b")), labelled, labelled, sigma)
+    assert doubt is not None
+    assert none is not None
+    assert doubt.min() > 1e-4
+    assert none.max() < 1e-9
+
+
+def test_errors_below_the_least_possible_are_found_beyond_chance() -> None:
+    """Of images whose exact optimum is the network's own, none; of others, the levels at which it is too good."""
+    images = random_images(64)
+    errors = measure_errors(model_of(Normal(float(images.pixels.mean() / 255), 0.08)), images, None, 64)
+    assert errors.impossible == ()
+    one = images_of(np.repeat(np.full((1, 8, 8, 1), 128, np.uint8), 40, axis=0))
+    others = images_of(np.concatenate([one.pixels, np.full((40, 8, 8, 1), 118, np.uint8)]))
+    model = model_of(Normal(128 / 255, 1e-9))  # it knows just the grey image
+    too_good = exact_errors(model, others, one, torch.tensor(SIGMAS))
+    mine = checkup._errors(model, one, torch.tensor(SIGMAS))
+    assert too_good[0] is not None
+    assert checkup._below(mine[0], too_good[0])
+    assert not checkup._below(too_good[0], too_good[0])
 
 
 GOOD = Errors(
     sigmas=(1.0, 0.1),
-    n=10,
+    n=40,
     training=(0.02, 0.3),
     held_out=(0.021, 0.31),
     mean=(0.06, 6.0),
@@ -107,12 +145,23 @@ def test_a_good_model_has_nothing_but_good_findings() -> None:
     assert {each.kind for each in judge_errors(GOOD)} == {"good"}
 
 
+def test_levels_at_which_nothing_can_be_learned_are_left_out() -> None:
+    """Where the best possible is the mean image, and below the grey levels of the images."""
+    wide = replace(GOOD, sigmas=(20.0, 1.0, 0.001), training=(1e-4, 0.02, 1.0), held_out=None, others={})
+    assert {each.kind for each in judge_errors(replace(wide, mean=(1e-4, 0.06, 9.0), exact=(1e-4, 0.01, None)))} == {
+        "good"
+    }
+    few = replace(GOOD, n=5, held_out=(0.04, 0.6))
+    assert "by heart" not in kinds(few)
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         (replace(GOOD, training=(0.06, 1.0), held_out=(0.06, 1.0)), "problem: at σ = 1, 0.1 the network is hardly"),
         (replace(GOOD, held_out=(0.021, 0.99)), "0.1 the network is hardly better"),
-        (replace(GOOD, training=(0.005, 0.3), held_out=None), "problem: at σ = 1 the error is below the least"),
+        (replace(GOOD, impossible=(1.0,)), "problem: at σ = 1 the error is below the least"),
+        (replace(GOOD, training=(0.02, float("nan"))), "problem: errors are not finite"),
         (replace(GOOD, held_out=(0.04, 0.6)), "problem: errors on held-out images are 100% larger"),
         (replace(GOOD, others={"raw": (0.015, 0.25)}), "problem: the moving average is 3"),
     ],

@@ -31,6 +31,13 @@ def test_an_image_is_not_its_own_nearest() -> None:
     assert found.nearest["0"] == pytest.approx(nearest[0].item(), abs=1e-6)
 
 
+def test_copies_have_no_distance_however_many_images_there_are() -> None:
+    once = torch.rand(30, 3, 32, 32)
+    found, _, nearest = measure(torch.cat([once, once]))
+    assert nearest.max() < 1e-5
+    assert found.nearest["0.5"] < 1e-5
+
+
 def test_some_points_are_images_of_the_set_and_few_of_large_ones() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3000, 2, 3, 1), dtype=np.uint8)
     points = some_points(pixels)

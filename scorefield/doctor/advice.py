@@ -216,11 +216,12 @@ def time_advice(n: int, speed: Speed) -> Advice:
     needed = see / speed.images_per_second / 60
     minutes = max(1, min(LONGEST, math.ceil(needed)))
     seen = min(see, round(minutes * 60 * speed.images_per_second))
+    passes = f"{seen / n:,.0f}" if seen >= 10 * n else f"{seen / n:.2g}"
     cut = f"; all {see:,} that are advised would take {needed / 60:.0f} hours" if needed > LONGEST else ""
     return Advice(
         "minutes",
         minutes,
-        f"{seen:,} images at {speed.images_per_second:.3g} a second on this machine: {seen / n:.2g} passes through "
+        f"{seen:,} images at {speed.images_per_second:.3g} a second on this machine: {passes} passes through "
         f"{n:,} images{cut}",
         None,
         "",

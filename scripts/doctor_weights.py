@@ -17,7 +17,7 @@ from scorefield import GaussianMixture, annealed_langevin, geometric, last
 from scorefield.distributed import device_name
 from scorefield.doctor import geometry
 from scorefield.doctor.advice import PAPER, langevin_schedule
-from scorefield.doctor.schedules import RELAXATIONS, Schedule, relaxations
+from scorefield.doctor.schedules import RELAXATIONS, AnnealingSettings, relaxations
 from scorefield.files import write_json
 
 N = 10_000
@@ -33,7 +33,7 @@ def mixture(dimension: int, apart: float, weights: tuple[float, ...]) -> Gaussia
     return GaussianMixture(means=0.5 + points, stds=0.05, weights=weights)
 
 
-def shares(data: GaussianMixture, schedule: Schedule) -> list[float]:
+def shares(data: GaussianMixture, schedule: AnnealingSettings) -> list[float]:
     """The share of the samples near each mode, from the paper's uniform start."""
     torch.manual_seed(1)
     sigmas = geometric(schedule.sigma_max, schedule.sigma_min, schedule.levels)

@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +27,9 @@ import scorefield as sf
 from scorefield import samplers
 from scorefield.files import write_json
 from scorefield.images import grid, to_bytes
-from scorefield.samplers import State
-from scorefield.score import Score, expand
+from scorefield.samplers.watched import Watched
 
 FILMS = Path(sf.__file__).parent / "web" / "page" / "films"
-
-
-class Recorded:
-    """A sampler that keeps the estimate of the clean images at each call of the score."""
-
-    def __init__(self, sampler: Any) -> None:  # noqa: ANN401
-        self.sampler, self.frames = sampler, list[tuple[float, Tensor]]()
-        self.calls, self.updates, self.start = sampler.calls, sampler.updates, sampler.start
-
-    def __call__(self, score: Score, x: Tensor, **options: Any) -> Iterator[State]:  # noqa: ANN401
-        def recorded(x: Tensor, sigma: Tensor) -> Tensor:
-            s = score(x, sigma)
-            self.frames.append((sigma.max().item(), x + expand(sigma, x).square() * s))
-            return s
-
-        return self.sampler(recorded, x, **options)
 
 
 def record(
@@ -58,15 +40,19 @@ def record(
     chosen = sampler or ("consistent_annealed" if model.accepted.listed else "dpmpp_2m")
     settings = samplers.changed(model.sampler, {"calls": calls}, name=chosen, accepted=model.accepted)
     settings = samplers.with_denoising(settings, True)
-    recorded, began, films = Recorded(settings), time.perf_counter(), list[list[Tensor]]()
+    began, films, sigmas = time.perf_counter(), list[list[Tensor]](), list[float]()
     batches: list[tuple[list[int], Any]] = [(list(range(n)), None)]
     if model.labels:  # the classes in turn
         batches = [([k], model.labels[k % len(model.labels)]) for k in range(n)]
     for numbers, label in batches:
-        recorded.frames = []
-        *_, end = model.states(numbers, seed=seed, sampler=recorded, label=label)
-        films.append([x for _, x in recorded.frames] + [end.x])
-    sigmas = [*(sigma for sigma, _ in recorded.frames), 0.0]
+        watched, film, sigmas = Watched(settings), list[Tensor](), []
+        for state in model.states(numbers, seed=seed, sampler=watched, label=label):
+            end = state.x
+            if watched.denoised is not None:
+                film.append(watched.denoised)
+                sigmas.append(watched.sigma)
+        films.append([*film, end])
+    sigmas.append(0.0)
     kept = np.linspace(0, len(sigmas) - 1, min(frames, len(sigmas))).round().astype(int).tolist()
     pixels = [to_bytes(torch.cat([film[k] for film in films])) for k in kept]
     columns = math.ceil(math.sqrt(n))

@@ -195,7 +195,7 @@ def _load_images(
 ) -> tuple[Images, np.ndarray[Any, Any]]:
     """n images of that source, as the model's are, and their numbers in it."""
     from scorefield import data
-    from scorefield.evaluation.features import random_places
+    from scorefield.evaluation.features import random_rows
     from scorefield.images import resized_like
 
     channels, height, width = model.shape
@@ -210,7 +210,7 @@ def _load_images(
             return load()  # of another kind, and smaller
 
     images = group.main_first(fitted)
-    numbers = (random_places(len(images)) < n).nonzero().flatten().numpy()
+    numbers = random_rows(n, len(images))
     chosen, notes = images.take(numbers, f"{n} at random"), list(images.notes)
     if images.shape[0] != channels:
         theirs, ours = ("grey" if each == 1 else "in colour" for each in (images.shape[0], channels))

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scorefield.doctor.geometry import Geometry
-from scorefield.doctor.schedules import Schedule, advised_schedule, overlap, relaxations
+from scorefield.doctor.schedules import AnnealingSettings, advised_schedule, overlap, relaxations, rounded
 from scorefield.models.build import sized, sized_for_cpu
 from scorefield.models.recipes import Recipe
 
-PAPER = Schedule(sigma_max=1.0, sigma_min=0.01, levels=10, steps=100, step_size=2e-5)
+_PAPER = Recipe()
+PAPER = AnnealingSettings(_PAPER.sigma_max, _PAPER.sigma_min, _PAPER.levels, _PAPER.sample_steps, _PAPER.step_size)
+"""The paper's settings, a recipe's defaults."""
 SMALLEST = 0.01
 """Noise that is hardly seen: two and a half grey levels of 255."""
 APART = 4.0
@@ -57,15 +59,15 @@ class Speed:
 
 def smallest_sigma(geometry: Geometry) -> float:
     """σ_L: hardly seen, and small enough that different images do not blur into each other."""
-    return _rounded(min(SMALLEST, (geometry.nearest["0.5"] or math.inf) / APART), 2)
+    return rounded(min(SMALLEST, (geometry.nearest["0.5"] or math.inf) / APART), 2)
 
 
 def largest_sigma(geometry: Geometry) -> float:
     """σ₁ by technique 1 of Song & Ermon (2020): the largest distance between two images."""
-    return _rounded(max(geometry.farthest, 2 * smallest_sigma(geometry)))
+    return rounded(max(geometry.farthest, 2 * smallest_sigma(geometry)))
 
 
-def langevin_schedule(geometry: Geometry) -> Schedule:
+def langevin_schedule(geometry: Geometry) -> AnnealingSettings:
     """Settings for a network with a list of noise levels and annealed Langevin dynamics."""
     return advised_schedule(largest_sigma(geometry), smallest_sigma(geometry), geometry.dimension)
 
@@ -132,7 +134,7 @@ def langevin_advice(geometry: Geometry) -> list[Advice]:
 def continuous_advice(geometry: Geometry, recipe: Recipe) -> list[Advice]:
     """Recommendations for a network for all noise levels. `recipe` has the usual values."""
     d, side = geometry, geometry.side
-    sigma_max = _rounded(math.sqrt(d.off_grey / (2 * START_ERROR)), 2)
+    sigma_max = rounded(math.sqrt(d.off_grey / (2 * START_ERROR)), 2)
     error = d.off_grey / (2 * recipe.sigma_max**2)
     log_mean = round(recipe.log_sigma_mean + max(0.0, math.log(side / USUAL_SIDE)), 2)
     return [
@@ -148,17 +150,17 @@ def continuous_advice(geometry: Geometry, recipe: Recipe) -> list[Advice]:
         Advice("sigma_min", recipe.sigma_min, "a quarter of a grey level: it cannot be seen", recipe.sigma_min, ""),
         Advice(
             "sigma_data",
-            _rounded(d.sigma_data),
+            rounded(d.sigma_data),
             "the root mean square of pixel − ½, by which the network's input and output get unit size",
-            0.25,
+            _PAPER.sigma_data,
             "the network's input and output would not have unit size, so that it learns more slowly"
-            if not 0.7 < d.sigma_data / 0.25 < 1.4
+            if not 0.7 < d.sigma_data / _PAPER.sigma_data < 1.4
             else "",
         ),
         Advice(
             "log_sigma_mean",
             log_mean,
-            "training looks most at σ near e^this · σ_data"
+            "training draws σ most often near exp(this number) · σ_data"
             + (f"; larger images hide less at the same σ, since neighbouring pixels agree (log({side:.0f}/32) more)"
                if log_mean > recipe.log_sigma_mean else ""),
             recipe.log_sigma_mean,
@@ -203,7 +205,7 @@ def network_advice(recipe: Recipe, usual: Recipe, shape: tuple[int, ...]) -> lis
             recipe.batch_size,
             "many small updates suit a small network, or few images, better than few large ones"
             if fewer
-            else "what keeps a GPU busy",
+            else "enough to keep a GPU busy",
             usual.batch_size,
             "too few updates in the same time" if fewer else "",
         ),
@@ -226,7 +228,3 @@ def time_advice(n: int, speed: Speed) -> Advice:
         None,
         "",
     )
-
-
-def _rounded(value: float, digits: int = 3) -> float:
-    return float(f"{value:.{digits}g}")

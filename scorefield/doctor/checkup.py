@@ -15,7 +15,7 @@ from scorefield.data import Images
 from scorefield.data.images import Pixels
 from scorefield.doctor.advice import SIGHT, largest_sigma
 from scorefield.doctor.geometry import measure, some_points
-from scorefield.evaluation.features import random_places
+from scorefield.evaluation.features import random_rows
 from scorefield.evaluation.neighbors import find_neighbors, in_pixels, measure_memorisation
 from scorefield.images import to_float
 from scorefield.models.model import Model
@@ -380,5 +380,5 @@ def judge_copies(samples: Pixels, training: Images, held_out: Images | None, tra
 
 def some(images: Images, n: int) -> Images:
     """n of the images, or all, drawn at random, always the same."""
-    rows = np.flatnonzero(random_places(len(images)).numpy() < n)
+    rows = random_rows(n, len(images))
     return images.take(rows, f"{n} at random")

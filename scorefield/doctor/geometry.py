@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scorefield.data.images import Pixels
-from scorefield.evaluation.features import random_places
+from scorefield.evaluation.features import random_rows
 from scorefield.images import to_float
 
 MOST, NUMBERS = 2000, 5e7
@@ -60,8 +60,7 @@ class Geometry(NamedTuple):
 def some_points(pixels: Pixels) -> Tensor:
     """Some of these images, drawn at random, as many as can be compared with each other: (n, C, H, W) in [0, 1]."""
     n = max(2, min(len(pixels), MOST, int(NUMBERS / math.prod(pixels.shape[1:]))))
-    rows = np.flatnonzero(random_places(len(pixels)).numpy() < n)
-    return to_float(np.asarray(pixels[rows]))
+    return to_float(np.asarray(pixels[random_rows(n, len(pixels))]))
 
 
 def measure(points: Tensor) -> tuple[Geometry, Tensor, Tensor]:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from scorefield.data import Images
 from scorefield.data.images import Pixels
 from scorefield.images import to_float
+from scorefield.training.run import FEW
 
 BLOCK = 2**25
 """How many bytes of images are looked at at once."""
@@ -26,8 +27,6 @@ FLAT = 2
 NAMED = 5
 UNBALANCED = 5.0
 """Classes are noted if the largest has this many times the images of the smallest."""
-FEW = 2000
-"""With fewer images a network of the usual size learns them by heart."""
 
 
 class Pair(NamedTuple):

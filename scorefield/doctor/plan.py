@@ -18,7 +18,7 @@ from scorefield.training.folder import Say, say_nothing
 from scorefield.training.run import training_images, with_image_size
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """A recipe with all that was open, and how long to train."""
 
     recipe: Recipe
@@ -35,7 +35,7 @@ def plan_training(
     minutes: float = math.inf,
     say: Say = say_nothing,
     track: Track[object] = silent,
-) -> Plan:
+) -> TrainingPlan:
     """Choose the settings of `recipe` that were not `given`. All processes of the group call this together.
 
     The minutes are chosen if neither they nor the number of iterations were given.
@@ -63,4 +63,4 @@ def plan_training(
         minutes = advice[-1].value
     words = ", ".join(f"{each.setting} {each.value:g}" for each in advice)
     say(f"chosen for these images and this machine: {words} (scorefield doctor says why)")
-    return Plan(chosen, minutes, tuple(advice))
+    return TrainingPlan(chosen, minutes, tuple(advice))

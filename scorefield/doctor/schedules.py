@@ -24,7 +24,7 @@ RELAXATIONS = 20.0
 relaxations, 3 % with 10, 2 % with 20 and 1 % with 40 (docs/measurements/doctor_weights.json)."""
 
 
-class Schedule(NamedTuple):
+class AnnealingSettings(NamedTuple):
     """Settings of annealed Langevin dynamics."""
 
     sigma_max: float
@@ -77,7 +77,7 @@ def relaxations(steps: int, eta: float, ratio: float) -> float:
     return steps * eta / (2 * math.log(ratio))
 
 
-def advised_schedule(sigma_max: float, sigma_min: float, dimension: int) -> Schedule:
+def advised_schedule(sigma_max: float, sigma_min: float, dimension: int) -> AnnealingSettings:
     """The schedule between these noise levels for data in D dimensions.
 
     The ratio of its levels is that of technique 2. T is the smallest number of steps, and ε the largest step size, with
@@ -90,7 +90,7 @@ def advised_schedule(sigma_max: float, sigma_min: float, dimension: int) -> Sche
     steps = 1
     while relaxations(steps, _largest_step(steps, ratio), ratio) < RELAXATIONS:
         steps += 1
-    return Schedule(sigma_max, sigma_min, levels, steps, _rounded(_largest_step(steps, ratio) * sigma_min**2))
+    return AnnealingSettings(sigma_max, sigma_min, levels, steps, rounded(_largest_step(steps, ratio) * sigma_min**2))
 
 
 def _largest_step(steps: int, ratio: float) -> float:
@@ -99,7 +99,8 @@ def _largest_step(steps: int, ratio: float) -> float:
     return next((eta for k in range(200) if variance_ratio(steps, eta := most * (1 - k / 200), ratio) <= EXCESS), 0.0)
 
 
-def _rounded(value: float, digits: int = 3) -> float:
+def rounded(value: float, digits: int = 3) -> float:
+    """The value with so many significant digits."""
     return float(f"{value:.{digits}g}")
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scorefield.data import Images, folder_of
@@ -123,6 +124,11 @@ def random_places(n: int) -> Tensor:
     places = torch.empty(n, dtype=torch.int64)
     places[torch.tensor(order)] = torch.arange(n)
     return places
+
+
+def random_rows(n: int, of: int) -> NDArray[np.int64]:
+    """The numbers of n images drawn at random, or of all if there are fewer; always the same ones, in their order."""
+    return np.flatnonzero(random_places(of).numpy() < n)
 
 
 class Gaussian(NamedTuple):

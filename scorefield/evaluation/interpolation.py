@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,32 +15,21 @@ from scorefield.models.model import Model
 from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.samplers import Heun, NoiseLevels, Sampler, State
 from scorefield.samplers.path_settings import FlowSampler
-from scorefield.score import Score
+from scorefield.samplers.watched import Wrapped
 
 MOST_FRAMES = 256
 Label = str | int | None
 
 
-@dataclass(frozen=True)
-class StartedFrom:
+class StartedFrom(Wrapped):
     """A sampler that starts from this x instead of from random noise."""
 
-    sampler: Sampler
-    x: Tensor
-
-    @property
-    def calls(self) -> int | None:
-        return self.sampler.calls
-
-    @property
-    def updates(self) -> int:
-        return self.sampler.updates
+    def __init__(self, sampler: Sampler, x: Tensor) -> None:
+        super().__init__(sampler)
+        self.x = x
 
     def start(self, noise: SampleNoise, shape: tuple[int, ...]) -> Tensor:
         return self.x
-
-    def __call__(self, score: Score, x: Tensor, **options: Any) -> Iterator[State]:  # noqa: ANN401
-        return self.sampler(score, x, **options)
 
 
 def is_deterministic(sampler: Sampler) -> bool:

@@ -22,7 +22,7 @@ from scorefield.evaluation.features import (
     Reference,
     is_statistics_file,
     make_reference,
-    random_places,
+    random_rows,
     read_statistics,
 )
 from scorefield.models import hub
@@ -57,7 +57,7 @@ def resolve_model(name: str, *, weights: Weights | None, device: torch.device) -
 def choose_images(name: str, n: int, group: Group, *, track: Track[object] = silent) -> ChosenImages:
     """n images of that source, drawn at random, or all of them if there are fewer."""
     images = group.main_first(partial(data.load, name, track=track))
-    return ChosenImages(images, (random_places(len(images)) < n).nonzero().flatten().numpy())
+    return ChosenImages(images, random_rows(n, len(images)))
 
 
 class ChosenImages:

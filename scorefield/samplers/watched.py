@@ -15,15 +15,11 @@ if TYPE_CHECKING:
     from scorefield.score import Score
 
 
-class Watched:
-    """Any sampler, with the same states. It keeps the last call of the score, whichever the sampler made of it.
-
-    `denoised` is then x + σ² s(x, σ), the mean of all clean images that may have become x.
-    """
+class Wrapped:
+    """Any sampler, unchanged. Subclasses change how it starts or what is seen of it."""
 
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler
-        self._call: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
     def calls(self) -> int | None:
@@ -37,6 +33,20 @@ class Watched:
         return self.sampler.start(noise, shape)
 
     def __call__(self, score: Score, x: Tensor, **options: Any) -> Iterator[State]:  # noqa: ANN401
+        return self.sampler(score, x, **options)
+
+
+class Watched(Wrapped):
+    """The same states. It keeps the last call of the score, whichever the sampler made of it.
+
+    `denoised` is then x + σ² s(x, σ), the mean of all clean images that may have become x.
+    """
+
+    def __init__(self, sampler: Sampler) -> None:
+        super().__init__(sampler)
+        self._call: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def __call__(self, score: Score, x: Tensor, **options: Any) -> Iterator[State]:  # noqa: ANN401
         from scorefield.score import log_density_of
 
         def watched(x: Tensor, sigma: Tensor) -> Tensor:
@@ -47,6 +57,11 @@ class Watched:
         if (log_density := log_density_of(score)) is not None:  # a Metropolis test asks for it
             watched.log_density = log_density  # type: ignore[attr-defined]
         return self.sampler(watched, x, **options)
+
+    @property
+    def sigma(self) -> float:
+        """The largest noise level of the last call; 0 before the first."""
+        return 0.0 if self._call is None else self._call[1].max().item()
 
     @property
     def denoised(self) -> Tensor | None:

@@ -16,7 +16,7 @@ from scorefield.doctor.schedules import (
     EXCESS,
     RELAXATIONS,
     WIDEST,
-    Schedule,
+    AnnealingSettings,
     advised_schedule,
     overlap,
     relaxations,
@@ -83,7 +83,7 @@ def mixture(dimension: int, apart: float, weights: list[float]) -> GaussianMixtu
     return GaussianMixture(means=0.5 + points, stds=0.05, weights=weights)
 
 
-def shares(data: GaussianMixture, schedule: Schedule, n: int) -> Tensor:
+def shares(data: GaussianMixture, schedule: AnnealingSettings, n: int) -> Tensor:
     """The share of n samples near each mode, from the paper's uniform start."""
     sigmas = geometric(schedule.sigma_max, schedule.sigma_min, schedule.levels)
     start = torch.rand(n, data.means.shape[1])

@@ -11,10 +11,11 @@ import torch
 from scipy.integrate import quad
 from torch import Tensor, nn
 
-from scorefield import AnnealedLangevin, ConsistentAnnealed
+from scorefield import AnnealedLangevin, ConsistentAnnealed, GaussianMixture
 from scorefield.data import Images
 from scorefield.doctor import checkup
 from scorefield.doctor.checkup import Errors, exact_errors, judge_copies, judge_errors, judge_samples, measure_errors
+from scorefield.images import to_float
 from scorefield.models.model import Model
 from scorefield.models.recipes import Recipe
 from scorefield.score import expand
@@ -94,6 +95,29 @@ def test_the_least_possible_error_does_not_depend_on_blocks(monkeypatch: pytest.
     assert parts is not None
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=0)
     assert 0 < whole.mean() < 1
+
+
+class Exact(Normal):
+    """The exact score of images, each a point."""
+
+    def __init__(self, images: Images) -> None:
+        super().__init__(0.5, 0.1)
+        self.points = GaussianMixture(to_float(images.pixels), 0.0, torch.ones(len(images)))
+
+    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+        return self.points.score(x, sigma)
+
+
+@pytest.mark.parametrize("dequantise", [False, True])
+def test_the_least_possible_error_is_that_of_the_exact_score(dequantise: bool) -> None:
+    """With the same noise, image by image."""
+    images = random_images(40)
+    model = replace(model_of(Exact(images)), recipe=replace(PLAIN, dequantise=dequantise))
+    sigmas = torch.tensor([3.0, 1.0, 0.3])
+    mine, least = checkup._errors(model, images, sigmas), exact_errors(model, images, images, sigmas)
+    for errors, found in zip(mine, least, strict=True):
+        assert found is not None
+        torch.testing.assert_close(errors, found, rtol=1e-3, atol=1e-7)
 
 
 def test_a_network_that_knows_classes_is_compared_with_its_class_alone() -> None:

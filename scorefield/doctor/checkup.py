@@ -49,9 +49,6 @@ class Finding(NamedTuple):
     what: str
     cure: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.what}" + (f" ({self.cure})" if self.cure else "")
-
 
 @dataclass(frozen=True)
 class Errors:

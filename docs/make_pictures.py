@@ -120,7 +120,7 @@ def samplers() -> None:
     figure, row = plt.subplots(1, 2, figsize=(12, 4.2), sharey=True)
     for axes, states, title in (
         (row[0], langevin, "annealed Langevin dynamics: five samples"),
-        (row[1], flow, "the probability flow: smooth, so few calls do"),
+        (row[1], flow, "the probability flow: smooth, so few calls are enough"),
     ):
         paths(axes, states)
         axes.set_title(title)

@@ -162,6 +162,11 @@ def restore(
     return torch.cat([torch.empty(0, *model.shape), *made]).clamp(0, 1)
 
 
+def backward_passes(method: str, iterations: int) -> int:
+    """Backward passes for each network call."""
+    return {"mmps": iterations, "dps": 1}.get(method, 0)
+
+
 def describe(
     task: str,
     measurement: Measurement,
@@ -182,7 +187,6 @@ def describe(
     if originals is not None:
         errors = (made.mean(1) - originals).square().flatten(1).mean(1)
         psnr = (-10 * errors.clamp_min(1e-10).log10()).mean().item()
-    each = {"mmps": measurement.iterations, "dps": 1}.get(method, 0)
     return Restoration(
         task=task,
         method=method,
@@ -195,7 +199,7 @@ def describe(
         psnr=psnr,
         fid=fid,
         calls=sampler.calls or 0,
-        backward_passes=each * (sampler.calls or 0),
+        backward_passes=backward_passes(method, measurement.iterations) * (sampler.calls or 0),
         seconds=round(seconds, 2),
         seed=seed,
         sampler=to_dict(sampler),

@@ -139,7 +139,7 @@ class Api:
                     mask = make_mask(name, pictures.Fit(size=card.shape[1:]), seed=wanted.seed)
                 except ValueError as error:  # it hides nothing, if the image is tiny
                     raise bad(str(error)) from error
-        hole = sampling.Hole(Path(given.name).name[-80:] or "image", original, name, mask)
+        hole = sampling.Hole(given.file_name, original, name, mask)
         return await self._submit(request, sampling.image_job(self.models, wanted, self.limits, hole), wanted)
 
     async def restore(self, request: Request) -> Response:
@@ -163,17 +163,12 @@ class Api:
         pairs = [("image", "example"), ("to_image", "to_example")]
         ends = {pair[0]: _image(texts, files, *pair) for pair in pairs if any(each in files | texts for each in pair)}
         way = interpolating.read_way(fields, card, self.limits, images=bool(ends))
-        if not ends:
-            return await self._submit(
-                request,
-                interpolating.interpolation_job(self.models, way, self.limits),
-                interpolating.as_request(way),
-            )
-        async with self._decoding:
-            names, images = await run_in_threadpool(interpolating.fit_ends, ends, card, self.limits)
-        return await self._submit(
-            request, interpolating.interpolation_job(self.models, way, self.limits, names, images)
-        )
+        names, images = list[str](), list[np.ndarray]()
+        if ends:
+            async with self._decoding:
+                names, images = await run_in_threadpool(interpolating.fit_ends, ends, card, self.limits)
+        job = interpolating.interpolation_job(self.models, way, self.limits, names, images)
+        return await self._submit(request, job, None if ends else interpolating.as_request(way))
 
     async def playground(self, request: Request) -> Response:
         fields = Fields(await read_json(request, self.limits), playground.JOB_FIELDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,8 +68,7 @@ def fit_ends(given: Mapping[str, Upload], card: Card, limits: Limits) -> tuple[l
     """The names and the pixels of both images."""
     if missing := [name for name in ENDS if name not in given]:
         raise malformed(f"two images are needed, or none; {missing[0]} is missing (send a file, or name an example)")
-    names = [Path(given[name].name).name[-80:] or name for name in ENDS]
-    return names, [fit_upload(given[name], card, limits)[0] for name in ENDS]
+    return [given[name].file_name for name in ENDS], [fit_upload(given[name], card, limits)[0] for name in ENDS]
 
 
 def interpolation_job(

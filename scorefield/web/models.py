@@ -24,8 +24,6 @@ from scorefield.samplers.path_settings import CountedSampler, PathSampler
 
 FIRST = "unet-mnist"
 """The pretrained model with which the page opens, if it is there: a network for all noise levels with classes."""
-FEW = 50
-"""Network calls that take seconds on a CPU for a small model."""
 _EXAMPLES = Path(__file__).parent / "examples"
 _NINE = Path(__file__).parents[1] / "paper" / "digit.png"
 DIGITS = {"9": _NINE} | {file.stem: file for file in sorted(_EXAMPLES.glob("*.png"))}

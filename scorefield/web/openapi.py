@@ -131,6 +131,8 @@ class Operation(NamedTuple):
     example: Mapping[str, Any] = {}
     status: int = 200
     query: Mapping[str, Schema] = {}
+    help: Mapping[str, str] = {}
+    """Lines about fields that mean something else here than in `HELP`."""
 
 
 def _object(**properties: str) -> Schema:
@@ -176,15 +178,17 @@ PNG, EVENTS, ANY = "image/png", "text/event-stream", "application/octet-stream"
 VIEW: dict[str, Schema] = {"view": {"type": "string", "enum": ["noisy", "denoised"], "default": "noisy"}}
 
 
-def _sample(most: Callable[[Limits], int], n: int) -> Callable[[Recorder, Limits], object]:
-    def read(fields: Recorder, limits: Limits) -> object:
-        return sampling.read_request(fields, TYPICAL, n=n, most=most(limits), limits=limits)
+def _sample(fields: Recorder, limits: Limits) -> None:
+    sampling.read_request(fields, TYPICAL, n=16, most=limits.n, limits=limits)
 
-    return read
+
+def _complete(fields: Recorder, limits: Limits) -> None:
+    sampling.read_request(fields, TYPICAL, n=8, most=limits.completions, limits=limits)
+    fields.text("example")
 
 
 def _estimate(fields: Recorder, limits: Limits) -> None:
-    _sample(lambda limits: limits.n, 16)(fields, limits)
+    _sample(fields, limits)
     method = Recorder(())
     restoring.read_method(method)
     fields.found |= {name: method.found[name] for name in ("task", "method", "iterations")}
@@ -192,14 +196,12 @@ def _estimate(fields: Recorder, limits: Limits) -> None:
 
 
 def _inpaint(fields: Recorder, limits: Limits) -> None:
-    _sample(lambda limits: limits.completions, 8)(fields, limits)
-    fields.text("example")
+    _complete(fields, limits)
     fields.choice("mask", NAMES, "left")
 
 
 def _restore(fields: Recorder, limits: Limits) -> None:
-    _sample(lambda limits: limits.completions, 8)(fields, limits)
-    fields.text("example")
+    _complete(fields, limits)
     restoring.read_method(fields)
 
 
@@ -207,6 +209,11 @@ def _interpolate(fields: Recorder, limits: Limits) -> None:
     interpolating.read_way(fields, TYPICAL, limits, images=False)
     fields.text("example")
     fields.text("to_example")
+
+
+def _from_form(summary: str, read: Callable[[Recorder, Limits], object], *files: str, **more: Any) -> Operation:  # noqa: ANN401
+    """A request that starts a job from a form with these files."""
+    return Operation(summary, ACCEPTED, read, form=True, files=files, needed=("model",), status=202, **more)
 
 
 FEW = {"sampler": "consistent_annealed", "calls": 30}
@@ -217,7 +224,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("post", "/api/sample"): Operation(
         "Start a job that draws samples.",
         ACCEPTED,
-        _sample(lambda limits: limits.n, 16),
+        _sample,
         needed=("model",),
         example={"model": "mnist-small", "n": 4, "seed": 1, **FEW},
         status=202,
@@ -237,35 +244,34 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         files=("image",),
         needed=("model", "image"),
     ),
-    ("post", "/api/inpaint"): Operation(
+    ("post", "/api/inpaint"): _from_form(
         "Start a job that completes an image by Algorithm 2, as scorefield inpaint does.",
-        ACCEPTED,
         _inpaint,
-        form=True,
-        files=("image", "mask"),
-        needed=("model",),
+        "image",
+        "mask",
         example={"model": "mnist-small", "example": "9", "mask": "left", "n": 2, **FEW},
-        status=202,
     ),
-    ("post", "/api/restore"): Operation(
+    ("post", "/api/restore"): _from_form(
         "Start a job that restores an image from a measurement, as scorefield restore does.",
-        ACCEPTED,
         _restore,
-        form=True,
-        files=("image", "mask"),
-        needed=("model",),
+        "image",
+        "mask",
         example={"model": "mnist-small", "example": "9", "task": "superres:4", "n": 2, "method": "diffpir", **FEW},
-        status=202,
     ),
-    ("post", "/api/interpolate"): Operation(
+    ("post", "/api/interpolate"): _from_form(
         "Start a job that makes the images between two seeds, or two images, as scorefield interpolate does.",
-        ACCEPTED,
         _interpolate,
-        form=True,
-        files=("image", "to_image"),
-        needed=("model",),
+        "image",
+        "to_image",
         example={"model": "unet-mnist", "seed": 1, "to_seed": 2, "frames": 5},
-        status=202,
+        help={
+            "seed": "The seed of the one end.",
+            "calls": "Between seeds: network calls per image. Default: the sampler's own.",
+            "label": "The class of all images. Default: between seeds the class of each end, with a change half-way; "
+            "between images none.",
+            "image": "The picture at the one end.",
+            "example": "The name of the example at the one end.",
+        },
     ),
     ("post", "/api/playground"): Operation(
         "Start a job that moves points by the exact score of a mixture; they are in its events.",
@@ -273,6 +279,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         playground.playground_job,
         example={"means": [[-5, -5], [5, 5]], "weights": [1, 4], "method": "both", "n": 50, "steps": 5},
         status=202,
+        help={
+            "n": "How many points.",
+            "seed": "The random seed: the same one makes the same points.",
+            "method": "Langevin dynamics alone, annealed, or both side by side from the same start.",
+        },
     ),
     ("post", "/api/field"): Operation(
         "The score and the log density of a mixture on a grid.",
@@ -306,12 +317,14 @@ def fields_of(operation: Operation, limits: Limits) -> dict[str, Schema]:
     assert operation.read is not None
     recorder = Recorder(())
     operation.read(recorder, limits)
-    found, own = recorder.found, {"model": {"type": "string"}} if "model" in operation.needed else {}
+    found: dict[str, Schema] = {"model": {"type": "string"}} if "model" in operation.needed else {}
+    found |= recorder.found
     for name in operation.files:
         found[name] = {"anyOf": [found[name], FILE]} if name in found else dict(FILE)
     settings = {name: text for cls in SAMPLERS.values() for name, (_, text) in options(cls).items()}
-    for name, schema in (found := own | found).items():
-        schema["description"] = HELP.get(name) or settings.get(name, "")
+    words = {**settings, **HELP, **operation.help}
+    for name, schema in found.items():
+        schema["description"] = words[name]
         if name in BY_MODEL:
             schema.pop("default", None)
     return found
@@ -342,7 +355,7 @@ def description(limits: Limits) -> Schema:
 
 
 def _described(path: str, operation: Operation, limits: Limits) -> Schema:
-    kind, schema = ("application/json", operation.answer)
+    kind, schema = "application/json", operation.answer
     if isinstance(operation.answer, str):
         kind, schema = operation.answer, {} if operation.answer == EVENTS else FILE
     error = {"$ref": "#/components/schemas/Error"}

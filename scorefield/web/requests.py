@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
@@ -77,6 +78,11 @@ class Upload(NamedTuple):
 
     name: str
     content: bytes
+
+    @property
+    def file_name(self) -> str:
+        """The last part of its name, at most 80 characters of it."""
+        return Path(self.name).name[-80:] or "image"
 
 
 async def read_form(request: Request, limits: Limits) -> tuple[dict[str, str], dict[str, Upload]]:

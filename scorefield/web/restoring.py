@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +28,6 @@ from scorefield.web.models import Card, Models
 from scorefield.web.requests import LONGEST, Fields, Upload, bad, malformed, open_upload, read_mask
 from scorefield.web.sampling import SampleRequest, settings_of, watched_updates, words_of, work_of
 
-T = TypeVar("T")
 FIELDS = ("task", "noise", "method", "iterations", "strength", "measured")
 HOLE = "inpaint"
 MASK = "mask.png"
@@ -54,7 +52,7 @@ class Method(NamedTuple):
     @property
     def passes(self) -> int:
         """Backward passes for each network call."""
-        return {"mmps": self.iterations, "dps": 1}.get(self.name, 0)
+        return restorations.backward_passes(self.name, self.iterations)
 
     def measurement(self, y: Tensor, operator: Operator) -> Measurement:
         name = METHODS[0] if self.name == REPLACE else self.name
@@ -100,18 +98,17 @@ def measure_upload(
     the command line names it."""
     picture = open_upload(given, limits)
     fit = pictures.fit_to_model(card.shape, card.header.recipe.crop, picture.size)
-    name = Path(given.name).name[-80:] or "image"
-    if "mask" in files:
-        if method.task.partition(":")[0] != HOLE:
-            raise malformed(f"a mask belongs to the task {HOLE}; got {method.task} (leave one of them out)")
-        operator: Operator = Mask(read_mask(files["mask"], card, limits))
-        method = method._replace(task=f"{HOLE}:{MASK}")
-    else:
-        operator = _checked(lambda: restorations.parse_task(method.task, card.shape, fit, picture.size, seed=seed))
-    y, original, _ = _checked(
-        lambda: restorations.measured_image(
+    try:
+        if "mask" in files:
+            if method.task.partition(":")[0] != HOLE:
+                raise malformed(f"a mask belongs to the task {HOLE}; got {method.task} (leave one of them out)")
+            operator: Operator = Mask(read_mask(files["mask"], card, limits))
+            method = method._replace(task=f"{HOLE}:{MASK}")
+        else:
+            operator = restorations.parse_task(method.task, card.shape, fit, picture.size, seed=seed)
+        y, original, _ = restorations.measured_image(
             picture,
-            name,
+            given.file_name,
             card.shape,
             method.task,
             operator,
@@ -120,16 +117,9 @@ def measure_upload(
             seed=seed,
             measured=method.measured,
         )
-    )
-    return Given(name, y, operator, original), method
-
-
-def _checked(read: Callable[[], T]) -> T:
-    """What `read` returns; its errors are the request's."""
-    try:
-        return read()
     except ValueError as error:
         raise bad(str(error)) from error
+    return Given(given.file_name, y, operator, original), method
 
 
 def restore_job(models: Models, request: SampleRequest, method: Method, given: Given, limits: Limits) -> Job:

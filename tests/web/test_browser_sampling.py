@@ -70,6 +70,12 @@ BORDERS = """() => {
 }"""
 
 
+UNEXPLAINED = """() => [...document.querySelectorAll('section:not([hidden]) .help')]
+    .filter((help) => help.checkVisibility() && help.dataset.about)
+    .filter((help) => !document.querySelector(`form [aria-describedby="${help.id}"]`)).map((help) => help.outerHTML)"""
+"""Lines of help of the tab that is shown that belong to no field."""
+
+
 def contrast(one: list[int], other: list[int]) -> float:
     """The contrast of two colours in sRGB, as WCAG 2.2 defines it."""
 
@@ -89,6 +95,8 @@ def test_every_tab_can_be_used_with_few_pixels_and_in_any_colours(page: Any, add
         page.goto(f"{address}/{place}")
         page.wait_for_selector(ready)
         assert page.evaluate(UNNAMED) == []
+        if ".primary" in ready:
+            assert page.evaluate(UNEXPLAINED) == []
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             borders = page.evaluate(BORDERS)
@@ -265,8 +273,12 @@ def test_a_wrong_number_is_reported_beside_its_field(page: Any, address: str) ->
         assert words in error
         assert f"not “{value}”" in error
         assert page.evaluate("document.activeElement.name") == name
+        described = page.get_attribute(f"#sample [name={name}]", "aria-describedby").split()
+        assert described[0] == "wrong-sample"
         page.fill(f"#sample [name={name}]", "2")
         assert page.is_hidden("#sample .wrong")
+        left = page.get_attribute(f"#sample [name={name}]", "aria-describedby")  # its line of help
+        assert (left or "").split() == described[1:]
     page.select_option("#sample [name=sampler]", "annealed_langevin")
     page.fill("#sample [name=step_size]", "1e-3")
     assert "4σ² = 0.0004" in page.text_content("#sample .pace-note")

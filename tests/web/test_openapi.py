@@ -88,29 +88,37 @@ def test_the_example_works_and_its_answer_is_as_described(path: str, live: Live,
         assert set(status) == set(OPERATIONS["get", "/api/jobs/{job}"].answer["properties"])  # type: ignore[index]
 
 
+def written(number: float) -> str:
+    """A bound as messages write it."""
+    return re.escape(f"{number:g}" if isinstance(number, float) else str(number))
+
+
 @pytest.mark.parametrize("path", POSTS)
 def test_the_bounds_are_those_that_the_server_checks(path: str, live: Live, description: dict[str, Any]) -> None:
-    """A value beyond a bound, or of another type, is refused with a message about its field."""
+    """A value beyond a bound, or of another type, is refused with a message about its field that names the bound."""
     kind, content = body_of(description, path)
     checked = 0
     for name, schema in content["schema"]["properties"].items():
-        wrong: list[Any] = []
+        wrong: list[tuple[Any, str]] = []
         if "maximum" in schema:
-            wrong.append(schema["maximum"] + 1)
+            wrong.append((schema["maximum"] + 1, f"(to|at most) {written(schema['maximum'])};"))
         if "minimum" in schema:
-            wrong.append(schema["minimum"] - 1)
+            wrong.append((schema["minimum"] - 1, f"from {written(schema['minimum'])} to"))
         if "exclusiveMinimum" in schema:
-            wrong.append(schema["exclusiveMinimum"])
+            wrong.append((schema["exclusiveMinimum"], f"above {written(schema['exclusiveMinimum'])}[,;]"))
+        if "maxItems" in schema:
+            wrong.append(([1] * (schema["maxItems"] + 1), f"1 to {schema['maxItems']} entries"))
         if "enum" in schema:
-            wrong.append("nonsense")
+            wrong.append(("nonsense", f"one of {', '.join(schema['enum'])};"))
         if schema.get("type") in ("integer", "number", "boolean", "array"):
-            wrong.append("x")
+            wrong.append(("x", "must be"))
         base = {"model": "unet-mnist"} if "model" in content["schema"].get("required", []) else {}
-        for value in wrong:
+        for value, words in wrong:
             answer = send(live, kind, path, {**base, name: value})
             said = answer.json().get("error", "")
             assert answer.status_code in (400, 422), (name, value, answer.text)
-            assert name in said or "calls" in said or "image" in said, (name, value, said)
+            assert name in said, (name, value, said)
+            assert re.search(words, said), (name, value, said, words)
             checked += 1
     assert checked or path == "/api/fit"
 
@@ -119,6 +127,9 @@ def test_every_field_has_a_line_of_help(description: dict[str, Any]) -> None:
     for path in POSTS:
         for name, schema in body_of(description, path)[1]["schema"]["properties"].items():
             assert re.fullmatch(r".{10,400}", schema["description"]), (path, name)
+    points = body_of(description, "/api/playground")[1]["schema"]["properties"]  # not the method of a restoration
+    assert "points" in points["n"]["description"]
+    assert "annealed" in points["method"]["description"]
 
 
 def test_a_sampler_that_is_registered_is_described(monkeypatch: pytest.MonkeyPatch) -> None:

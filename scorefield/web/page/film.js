@@ -250,10 +250,7 @@ export class Film {
     if (room <= 0) return;
     const columns = this.columns = this.across(n, room);
     const rows = Math.ceil(n / columns);
-    const tall = Math.max(320, innerHeight * 0.68);
-    const fit = Math.min((room - GAP * (columns - 1)) / (columns * width), (tall - GAP * (rows - 1)) / (rows * height), 224 / Math.max(width, height));
-    const zoom = this.zoom = Math.max(1, Math.floor(fit * ratio));
-    const gap = this.gap = Math.round(GAP * ratio);
+    const { zoom, gap } = Object.assign(this, layOut(this.shape, columns, rows, room));
     this.canvas.width = columns * width * zoom + gap * (columns - 1);
     this.canvas.height = rows * height * zoom + gap * (rows - 1);
     this.canvas.style.width = `${this.canvas.width / ratio}px`;
@@ -340,6 +337,13 @@ export class Film {
     });
     return button;
   }
+}
+
+/** How large so many images are drawn in this room, a whole number of times their size; with the gap, in the screen's pixels. */
+export function layOut([, height, width], columns, rows, room) {
+  const ratio = devicePixelRatio || 1, tall = Math.max(320, innerHeight * 0.68);
+  const fit = Math.min((room - GAP * (columns - 1)) / (columns * width), (tall - GAP * (rows - 1)) / (rows * height), 224 / Math.max(width, height));
+  return { zoom: Math.max(1, Math.floor(fit * ratio)), gap: Math.round(GAP * ratio) };
 }
 
 /** Uniform noise, from which every image starts. */

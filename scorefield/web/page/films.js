@@ -1,9 +1,9 @@
 // Recorded films of the pretrained models' sampling, which play until the user draws images: scripts/record_films.py.
 
 import { get } from "./api.js";
+import { layOut } from "./film.js";
 import { digits, icon, make } from "./ui.js";
 
-const GAP = 6; // between images, in CSS pixels
 const SECONDS = 4, REST = 2.5; // time to play a film, and to show its end before it begins again
 const still = matchMedia("(prefers-reduced-motion: reduce)"); // then the end is shown, until the user presses Play
 let index = null; // what films there are, asked for once
@@ -23,7 +23,7 @@ export function showFilms(container, form, model) {
  * Plays the recorded film of a model, as /api/models describes it, below the container's own .film while that is idle,
  * and in the place of its stage. Without a film of these weights nothing is shown. `stop()` of the answer removes it.
  */
-export function showFilm(container, { name, shape, trained }) {
+function showFilm(container, { name, shape, trained }) {
   let figure = null, frame = 0, stopped = false, ticking = null, before = null, time = 0, playing = !still.matches;
   const resized = new ResizeObserver(() => draw());
   const seen = new IntersectionObserver(([{ isIntersecting }]) => { before = null; cancelAnimationFrame(ticking); ticking = isIntersecting ? requestAnimationFrame(tick) : null; });
@@ -76,10 +76,9 @@ export function showFilm(container, { name, shape, trained }) {
   function draw() {
     if (!figure) return;
     const [, height, width] = shape, { n, columns } = film, rows = Math.ceil(n / columns), ratio = devicePixelRatio || 1;
-    const room = canvas.parentElement.clientWidth - 24, tall = Math.max(320, innerHeight * 0.68);
+    const room = canvas.parentElement.clientWidth - 24;
     if (room <= 0) return;
-    const fit = Math.min((room - GAP * (columns - 1)) / (columns * width), (tall - GAP * (rows - 1)) / (rows * height), 224 / Math.max(width, height));
-    const zoom = Math.max(1, Math.floor(fit * ratio)), gap = Math.round(GAP * ratio);
+    const { zoom, gap } = layOut(shape, columns, rows, room);
     const size = [columns * width * zoom + gap * (columns - 1), rows * height * zoom + gap * (rows - 1)];
     if (canvas.width !== size[0] || canvas.height !== size[1]) {
       [canvas.width, canvas.height] = size;

@@ -40,7 +40,7 @@ export function showGallery(shown) {
   draw();
 }
 
-/** Keeps what a film shows, with the link that makes it again and words for it. A newer result replaces its like. */
+/** Keeps what a film shows, with the link that makes it again and words for it. It replaces an older result with the same link. */
 export function keepResult({ canvas }, link, words) {
   const small = make("canvas", { width: SIDE, height: SIDE }), side = Math.min(canvas.width, canvas.height);
   const context = small.getContext("2d");

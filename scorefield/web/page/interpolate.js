@@ -4,10 +4,11 @@ import { estimate, post } from "./api.js";
 import { Film } from "./film.js";
 import { keepResult } from "./gallery.js";
 import { listClasses } from "./settings.js";
-import { about, all, copy, count, dice, find, make, numberIn, showFieldError, tell } from "./ui.js";
+import { about, all, copy, count, dice, explain, find, make, numberIn, showFieldError, tell } from "./ui.js";
 
 const PAUSE = 250; // milliseconds after a change of the settings until the server is asked how long they take
 const ENDS = ["image", "to_image"];
+const exampleOf = (end) => end.replace("image", "example"); // the field with the name of an example
 
 export function makeTab(root, { models, limits }) {
   const form = find("form", root), way = find(".way", root), large = find(".large", root), { model: chosen, seed, to_seed, label, frames, calls } = form.elements;
@@ -30,6 +31,8 @@ export function makeTab(root, { models, limits }) {
 
   // -------- the settings
 
+  explain(form);
+
   /** What it means to choose no class. */
   const noClass = () => (between() === "seeds" ? "Of each end" : model().null_label ? "None" : "Choose one");
 
@@ -45,7 +48,7 @@ export function makeTab(root, { models, limits }) {
   function setModel() {
     const { shape: [channels, height, width], parameters, flow, labels, examples } = model();
     find(".model-details", form).textContent = `${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}; ${count(parameters)} parameters.`;
-    find(".class-field", form).hidden = !labels.length;
+    find(".class-field", form).hidden = find(".class-help", form).hidden = !labels.length;
     listClasses(label, model(), noClass());
     calls.value = flow.calls;
     for (const end of all(".end", form)) {
@@ -55,8 +58,8 @@ export function makeTab(root, { models, limits }) {
         return button;
       });
       find(".examples", end).replaceChildren(...buttons);
-      const now = given[end.dataset.end];
-      if (!now?.file) setEnd(end, examples.length ? { name: `Example ${examples[end.dataset.end === "image" ? 0 : 1]}`, example: examples[end.dataset.end === "image" ? 0 : 1] } : null);
+      const example = examples[ENDS.indexOf(end.dataset.end)];
+      if (!given[end.dataset.end]?.file) setEnd(end, example ? { name: `Example ${example}`, example } : null);
     }
     if (!film.frames.length) film.expect(Number(frames.value) || 9, model().shape);
     plan();
@@ -149,7 +152,7 @@ export function makeTab(root, { models, limits }) {
     for (const end of images ? ENDS : []) {
       const { name, file, example } = given[end];
       if (file) body.append(end, file, name);
-      else body.append(end === "image" ? "example" : "to_example", example);
+      else body.append(exampleOf(end), example);
     }
     const link = `#/interpolate?${new URLSearchParams({ ...fields, ...(own ? {} : examples) })}`;
     way.disabled = true;
@@ -212,7 +215,7 @@ export function makeTab(root, { models, limits }) {
       label.value = parameters.get("label") ?? "";
       if (label.selectedIndex < 0) label.value = "";
       for (const end of all(".end", form)) {
-        const example = parameters.get(end.dataset.end === "image" ? "example" : "to_example");
+        const example = parameters.get(exampleOf(end.dataset.end));
         if (example) await setEnd(end, { name: `Example ${example}`, example });
       }
       shown = link;

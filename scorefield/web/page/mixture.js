@@ -103,7 +103,7 @@ export function distanceTo({ means, weights, std }, x) {
 }
 
 /** The normal distribution function: a power series near 0, a continued fraction far from it. */
-export function normalBelow(z) {
+function normalBelow(z) {
   const size = Math.abs(z);
   if (size > 9) return z < 0 ? 0 : 1;
   const density = Math.exp(-z * z / 2) / Math.sqrt(2 * Math.PI);

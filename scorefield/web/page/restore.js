@@ -13,7 +13,7 @@ const KEPT = 2e6; // bytes: a larger file is kept over a reload as the model see
 const IN_LINK = 4096; // pixels: a larger mask that is painted makes a link too long
 const METHODS = {
   mmps: "The best error bars, but slow: three backward passes for each call.",
-  diffpir: "Fast: no backward pass. It says too little about what may be different.",
+  diffpir: "Fast: no backward pass. Its images differ too little from each other.",
   dps: "One backward pass for each call.",
   replace: "The paper’s: known pixels are overwritten at each step. Fast.",
 };

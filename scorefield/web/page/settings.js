@@ -2,7 +2,7 @@
 // how long a job with them takes, and a warning before a long one.
 
 import { estimate } from "./api.js";
-import { about, all, count, dice, digits, find, fromTemplate, make, numberIn, short } from "./ui.js";
+import { about, all, count, dice, digits, explain, find, fromTemplate, make, numberIn, short } from "./ui.js";
 
 const NOTES = {
   1: "The model’s own settings, as in the paper.",
@@ -17,13 +17,12 @@ const TITLES = {
   predictor_corrector: "Predictor and corrector", annealed_hmc: "Hamiltonian",
 };
 /** A sampler's name for people. */
-export const titleOf = (name) => TITLES[name] ?? name.replaceAll("_", " ");
+const titleOf = (name) => TITLES[name] ?? name.replaceAll("_", " ");
 const FEW = 50; // network calls of a model's own sampler with which the page starts
 const LONG = 60; // seconds: a job that takes longer needs a second press
 const TWICE = 600; // milliseconds: two presses within this time are a double click, or a key held down
 const PAUSE = 250; // milliseconds after a change of the settings until the server is asked how long they take
 
-/** The values of a model's class for a request; without the class each image has a random one. */
 const option = (value, words) => make("option", { value }, words);
 
 /** Fills a list of classes: any, each, and none where the model can do without. */
@@ -41,6 +40,7 @@ export class Settings {
   constructor(form, { models, most, n, words, noun, extra = () => ({}), least = 1 }) {
     form.prepend(fromTemplate("settings"));
     find(".actions", form).before(...all(".extra", form));
+    explain(form);
     Object.assign(this, { form, models, most, words, noun, extra, least, warned: null, planned: 0, timer: null });
     const { model, sampler, calls, seed, steps, step_size } = form.elements;
     this.listModels();

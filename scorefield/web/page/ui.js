@@ -73,6 +73,15 @@ export function dice(button, input) {
   });
 }
 
+let explained = 0;
+/** Joins each line of help with the fields that it is about, for screen readers. */
+export function explain(form) {
+  for (const help of all("[data-about]", form)) {
+    help.id = `help-${++explained}`;
+    for (const name of help.dataset.about.split(" ")) form.elements[name].setAttribute("aria-describedby", help.id);
+  }
+}
+
 /** An error in one field or more; `showFieldError` shows it there. */
 export class FieldError extends Error {
   constructor(message, ...inputs) {
@@ -94,8 +103,9 @@ export function showFieldError(form, error, { focus = true } = {}) {
     const wrong = error?.inputs.includes(input) ?? false;
     if (!wrong && input.getAttribute("aria-invalid") !== "true") continue;
     input.setAttribute("aria-invalid", String(wrong));
-    if (wrong) input.setAttribute("aria-describedby", note.id);
-    else input.removeAttribute("aria-describedby");
+    const help = input.getAttribute("aria-describedby")?.replace(note.id, "").trim();
+    input.setAttribute("aria-describedby", wrong ? `${note.id} ${help ?? ""}`.trim() : help);
+    if (!wrong && !help) input.removeAttribute("aria-describedby");
   }
   if (error) {
     const [first] = error.inputs, label = first.closest(".field"), details = first.closest("details");

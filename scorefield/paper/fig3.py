@@ -8,7 +8,9 @@ points divide in the right proportion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -45,13 +47,15 @@ class Settings:
 
 
 QUICK = Settings(samples=320)
+SEEDS = 24
+"""How often all is repeated, for the spread of the shares. The picture shows the first."""
 
 
-def draw_samples(settings: Settings, *, seed: int = 0, track: Track[State] = silent) -> dict[str, Tensor]:
-    """Samples by each of the three methods."""
+def draw_samples(settings: Settings, seeds: Sequence[int], track: Track[State] = silent) -> dict[str, Tensor]:
+    """Samples of each seed by each of the three methods, (seeds, samples, 2)."""
     n, sigma, epsilon = settings.samples, settings.sigma_min, settings.step_size
-    noise = SampleNoise(sample_seeds(seed, range(n)))
-    start = EXTENT * (2 * noise.rand_like(torch.empty(n, 2)) - 1)
+    noise = SampleNoise([chain for each in seeds for chain in sample_seeds(each, range(n))])
+    start = EXTENT * (2 * noise.rand_like(torch.empty(len(seeds) * n, 2)) - 1)
     plain = langevin(
         POINTS.score, start, sigma, step_size=epsilon, steps=settings.langevin_steps, randn_like=noise.randn_like
     )
@@ -61,35 +65,47 @@ def draw_samples(settings: Settings, *, seed: int = 0, track: Track[State] = sil
     )
 
     def end(states: Iterator[State], what: str, steps: int) -> Tensor:
-        return last(track(islice(states, 1, None), f"fig3: {what}", steps))  # step 0 is the start
+        made = last(track(islice(states, 1, None), f"fig3: {what}", steps))  # step 0 is the start
+        return made.unflatten(0, (len(seeds), n))
 
+    exact = [POINTS.sample(n, sigma, generator=torch.Generator().manual_seed(each)) for each in seeds]
     return {
-        "exact": POINTS.sample(n, sigma, generator=torch.Generator().manual_seed(seed)),
+        "exact": torch.stack(exact),
         "langevin": end(plain, "Langevin dynamics", settings.langevin_steps),
         "annealed": end(annealed, "annealed Langevin dynamics", settings.levels * settings.annealed_steps),
     }
 
 
-def heavy_fraction(x: Tensor) -> float:
-    """The fraction of samples that are nearer to the heavy mode."""
-    return (x.sum(1) > 0).double().mean().item()
+def heavy_fractions(x: Tensor) -> list[float]:
+    """The fraction of the samples of each seed that are nearer to the heavy mode."""
+    found: list[float] = (x.sum(-1) > 0).double().mean(-1).tolist()
+    return found
 
 
-def make(out: Path, *, quick: bool = False, seed: int = 0, track: Track[State] = silent) -> Result:
-    """Write fig3.png and fig3.json to `out`."""
-    settings = QUICK if quick else Settings()
+def spread(values: list[float]) -> dict[str, float]:
+    """Their mean with its standard error, and their range."""
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return {"mean": statistics.mean(values), "standard_error": error, "least": min(values), "most": max(values)}
+
+
+def make(out: Path, *, quick: bool = False, seed: int = 0, seeds: int = SEEDS, track: Track[State] = silent) -> Result:
+    """Write fig3.png and fig3.json to `out`. The quick figure has one seed."""
+    settings, seeds = (QUICK, 1) if quick else (Settings(), seeds)
     with toy_work() as timing:
-        samples = draw_samples(settings, seed=seed, track=track)
-    fractions = {method: heavy_fraction(x) for method, x in samples.items()}
+        samples = draw_samples(settings, range(seed, seed + seeds), track)
+    fractions = {method: heavy_fractions(x) for method, x in samples.items()}
     numbers = {
-        "heavy_fraction": fractions,
+        "heavy_fraction": {method: shares[0] for method, shares in fractions.items()},
+        "spread": {method: spread(shares) for method, shares in fractions.items() if seeds > 1},
+        "seeds": seeds,
         "n": settings.samples,
         "seed": seed,
         "quick": quick,
         "settings": asdict(settings),
         **timing,
     }
-    return save(_draw(samples, fractions, settings.sigma_min), numbers, out, "fig3")
+    first = {method: x[0] for method, x in samples.items()}
+    return save(_draw(first, numbers["heavy_fraction"], settings.sigma_min), numbers, out, "fig3")
 
 
 def _draw(samples: dict[str, Tensor], fractions: dict[str, float], sigma: float) -> Figure:

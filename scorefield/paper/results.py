@@ -114,8 +114,15 @@ def _figure_numbers(name: str, numbers: dict[str, Any]) -> str:
         near, far = numbers["relative_error_near"], numbers["relative_error_far"]
         return f"relative error {near:.2f} {numbers['near']}, {far:.2f} {numbers['far']}"
     if name == "fig3":
-        shares = ", ".join(f"{key} {share:.2f}" for key, share in numbers["heavy_fraction"].items())
-        return f"share of samples in the mode of weight 0.8: {shares}"
+        shares = [
+            f"{key} {each['mean']:.3f} ± {each['standard_error']:.3f} ({each['least']:.3f} to {each['most']:.3f})"
+            for key, each in numbers["spread"].items()
+        ]
+        seeds, n = numbers["seeds"], numbers["n"]
+        return (
+            f"share of the samples in the mode of weight 0.8, in the mean of {seeds} seeds of {n:,} samples (and their "
+            f"range): {', '.join(shares)}"
+        )
     ends = []
     for sigma, spread in numbers["spread"].items():
         words = f"σ = {sigma}, {words_of(spread)}"

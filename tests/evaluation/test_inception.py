@@ -122,6 +122,45 @@ def test_both_forms_of_the_weights_make_one_network(
     assert one.digest == hashlib.sha256((tmp_path / "inception" / PORT).read_bytes()).hexdigest()[:12]
 
 
+class _Layers(nn.Module):
+    """Tensors by name, in submodules by the dots of the names, so that TorchScript can save them."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        inner = dict[str, dict[str, torch.Tensor]]()
+        for name, tensor in tensors.items():
+            first, _, rest = name.partition(".")
+            if rest:
+                inner.setdefault(first, {})[rest] = tensor
+            else:
+                self.register_buffer(first, tensor)
+        for first, some in inner.items():
+            self.add_module(first, _Layers(some))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def test_the_archive_with_its_class_layer(
+    tensors: inception_reference.Tensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file as the archive is, TorchScript, whose class layer is output.weight; copies without it lack the layer."""
+    kinds = {"conv.weight": "weight", "bn.bias": "beta", "bn.running_mean": "mean", "bn.running_var": "var"}
+    layers = {
+        f"layers.{base.replace('.', '_')}.{kind}": tensors[f"{base}.{name}"]
+        for base in inception_reference.layers()
+        for name, kind in kinds.items()
+    }
+    classes = {"output.weight": torch.randn(1008, 2048), "output.bias": torch.randn(1008)}
+    monkeypatch.setenv("SCOREFIELD_DATA", str(tmp_path))
+    (tmp_path / "inception").mkdir()
+    for more in ({}, classes):
+        torch.jit.script(_Layers(layers | more)).save(str(tmp_path / "inception" / ARCHIVE))
+        network = load_inception()
+        assert (network.classes is None) == (not more)
+    assert torch.equal(network.logits(torch.eye(2048)), classes["output.weight"].T)
+
+
 def test_the_number_of_weights() -> None:
     """21,785,568 as published, minus the 17,216 scales that are folded away."""
     assert sum(p.numel() for p in Inception().parameters()) == 21_785_568 - 17_216

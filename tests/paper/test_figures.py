@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,24 +22,42 @@ from scorefield.paper.output import Result
 
 
 @cache
-def fig3_samples(seed: int) -> dict[str, Tensor]:
-    return fig3.draw_samples(fig3.Settings(), seed=seed)
+def fig3_samples() -> dict[str, Tensor]:
+    return fig3.draw_samples(fig3.Settings(), range(5))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_fig3_langevin_gets_the_weights_wrong_and_annealing_gets_them_right(seed: int) -> None:
-    samples = fig3_samples(seed)
-    share = {method: fig3.heavy_fraction(x) for method, x in samples.items()}
-    assert all(x.shape == (1280, 2) for x in samples.values())
-    assert abs(share["exact"] - 0.80) <= 0.03
-    assert abs(share["langevin"] - 0.50) <= 0.06
-    assert abs(share["annealed"] - 0.78) <= 0.03
+def test_fig3_langevin_gets_the_weights_wrong_and_annealing_gets_them_right() -> None:
+    samples = fig3_samples()
+    share = {method: np.array(fig3.heavy_fractions(x)) for method, x in samples.items()}
+    assert all(x.shape == (5, 1280, 2) for x in samples.values())
+    assert (abs(share["exact"] - 0.80) <= 0.03).all()
+    assert (abs(share["langevin"] - 0.50) <= 0.06).all()
+    assert (abs(share["annealed"] - 0.78) <= 0.03).all()
+
+
+def test_fig3_each_seed_is_drawn_for_itself() -> None:
+    few = replace(fig3.QUICK, samples=4, langevin_steps=3, annealed_steps=2)
+    both, second = fig3.draw_samples(few, range(2)), fig3.draw_samples(few, [1])
+    for method, x in both.items():
+        torch.testing.assert_close(x[1:], second[method])
+        assert not torch.equal(x[0], x[1])
+
+
+def test_fig3_the_spread_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fig3.spread([0.7, 0.8, 0.9]) == pytest.approx(
+        {"mean": 0.8, "standard_error": 0.1 / 3**0.5, "least": 0.7, "most": 0.9}
+    )
+    monkeypatch.setattr(fig3, "Settings", lambda: replace(fig3.QUICK, samples=8, langevin_steps=2, annealed_steps=1))
+    numbers = fig3.make(tmp_path, seeds=3).numbers
+    assert (numbers["seeds"], len(numbers["spread"])) == (3, 3)
+    assert numbers["spread"]["exact"]["least"] <= numbers["heavy_fraction"]["exact"]
+    assert fig3.make(tmp_path, quick=True).numbers["spread"] == {}
 
 
 def test_fig3_samples_have_the_width_of_the_modes() -> None:
     """Both methods end at unit variance inside a mode, times 1/(1 − 0.1/4) because of the discretisation."""
-    for method, x in fig3_samples(0).items():
-        heavy = x[x.sum(1) > 0]
+    for method, samples in fig3_samples().items():
+        heavy = samples[0][samples[0].sum(1) > 0]
         expected = 1.0 if method == "exact" else 1 / (1 - 0.1 / 4)
         assert abs(heavy.var(0).mean() / expected - 1) < 4.5 / len(heavy) ** 0.5
 

@@ -281,7 +281,12 @@ SPREAD = {"iterations": 10_000, "mean": -123456.7, "std": 2345.6, "wander": 1234
 FIGURES: dict[str, dict[str, Any]] = {
     "fig1": {"spread": {"0": SPREAD, "0.01": {"not_finite_from": 4321}}, "precision": "TF32", "machine": "a machine"},
     "fig2": {"relative_error_near": 0.123, "relative_error_far": 0.567, "near": "near it", "far": "far off"},
-    "fig3": {"heavy_fraction": {"exact": 0.801, "langevin": 0.512, "annealed": 0.789}, "seconds": 7},
+    "fig3": {
+        "spread": {"annealed": {"mean": 0.7801, "standard_error": 0.0028, "least": 0.7578, "most": 0.8094}},
+        "seeds": 24,
+        "n": 1280,
+        "seconds": 7,
+    },
 }
 
 
@@ -294,7 +299,8 @@ def test_figures_1_to_3(tmp_path: Path) -> None:
     for fact in ("figures/fig1.png", "-123,457 ± 2,346", "-1.2 million", "± 1,234", "4,321", "TF32", "on a machine"):
         assert fact in one
     assert "0.12 near it, 0.57 far off" in two
-    assert "exact 0.80, langevin 0.51, annealed 0.79" in three
+    assert "24 seeds of 1,280 samples" in three
+    assert "annealed 0.780 ± 0.003 (0.758 to 0.809)" in three
     assert "scorefield figure fig3 --out" in three
     assert ": 7 s<" in three
     assert text.count("Not measured yet") == len(DATA_SETS)

@@ -48,8 +48,9 @@ def models(*, as_json: JsonFile = None) -> None:
     for data in dict.fromkeys(each.data for each in found if each.data in TERMS):
         print(f"  {data}: {TERMS[data]}")
     if missing := [each.name for each in found if each.path is None]:
-        how = f"from {url}" if url else "once SCOREFIELD_MODELS_URL names a server: there is none yet"
-        say(f"{', '.join(missing)}: not here; downloaded when first used, {how}")
+        how = f"they are downloaded from {url} when first used"
+        none = "there is no server to download them from yet (SCOREFIELD_MODELS_URL=ADDRESS names one of your own)"
+        say(f"not here: {', '.join(missing)}; {how if url else none}")
 
 
 @command

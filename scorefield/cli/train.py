@@ -16,7 +16,7 @@ from scorefield.cli.app import Device, Flag, arguments, command, plain_help, say
 from scorefield.models.recipes import FIXED, RECIPES, Recipe
 
 UNLIKE = 3
-"""By how many settings a run must be nearer to another recipe than to the one that is named."""
+"""A note is given if a run has so many settings more in common with another recipe than with the one named."""
 
 
 @plain_help
@@ -129,10 +129,11 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
 
 def _about(name: str, out: Path) -> list[str]:
     """What a run that is resumed is, and a note if it does not look like one of the recipe that was named."""
+    from scorefield.progress import plural
     from scorefield.training import saved_recipe
 
     run = saved_recipe(out)
-    told = [f"{out} is a run of {run.network} of width {run.width}, of {run.steps:,} iterations on {run.data}"]
+    told = [f"{out} is a run of {run.network} of width {run.width}, of {plural(run.steps, 'iteration')} on {run.data}"]
     alike = {each: sum(getattr(run, key) == getattr(recipe, key) for key in FIXED) for each, recipe in RECIPES.items()}
     best = max(alike, key=lambda each: alike[each])
     if name in alike and alike[best] - alike[name] >= UNLIKE:

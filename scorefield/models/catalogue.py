@@ -1,7 +1,7 @@
 """The pretrained models: what each is, how good it is, and the size and checksum of its file.
 
-A new model is one entry of `MODELS`. Its file is called NAME.safetensors; it lies in scorefield/weights/ if the package
-is to hold it, in weights/ of the checkout otherwise, and on the server that `pretrained.py` names.
+A new model is one entry of `_ENTRIES`. Its file is called NAME.safetensors; it lies in scorefield/weights/ if the
+package is to hold it, in weights/ of the checkout otherwise, and on the server that `pretrained.py` names.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def _alone(target: Path) -> Iterator[None]:
     except Timeout:
         warnings.warn(f"another process is downloading {target.name}; waiting for it", stacklevel=2)
         lock.acquire()
-    except (OSError, NotImplementedError):
-        warnings.warn(f"cannot lock {target}: its file system has no locks", stacklevel=2)
+    except (OSError, NotImplementedError) as error:  # a file system without locks, or another user's lock
+        warnings.warn(f"cannot lock {target}, so other processes may download it too: {error}", stacklevel=2)
     try:
         yield
     finally:

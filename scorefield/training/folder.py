@@ -370,7 +370,7 @@ class Run:
         model = self.model()
         if quick:
             model = replace(model, sampler=self._quick_sampler())  # which gives it the noise schedule
-        sampler = model.sampler if quick else self._preview_sampler(model.sampler)
+        sampler = self._preview_sampler(model.sampler)
         n, columns, label = self.recipe.previews, None, None
         if 1 < (kinds := len(self.labels)) <= n:
             columns = max(2, n // kinds)

@@ -10,13 +10,13 @@ import io
 import re
 import socket
 import tarfile
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from local_server import Quiet, serving
 
 from data.image_files import Array, labels_of, noise
 from data.official_files import idx, put_mnist, records
@@ -27,18 +27,12 @@ from scorefield.data import download, load, named
 def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """An address, and the folder whose files it serves."""
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
+    class Handler(Quiet, http.server.SimpleHTTPRequestHandler):
+        pass
 
     (tmp_path / "served").mkdir()
-    handler = functools.partial(Quiet, directory=str(tmp_path / "served"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{httpd.server_port}/", tmp_path / "served"
-        httpd.shutdown()
-        thread.join()
+    with serving(functools.partial(Handler, directory=str(tmp_path / "served"))) as url:
+        yield f"{url}/", tmp_path / "served"
 
 
 def archive(train: Array, test: Array) -> bytes:

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +136,7 @@ def test_large_images_are_decoded_one_at_a_time(folder: Path, monkeypatch: pytes
     def watched(image: Image.Image, name: str, fit: pictures.Fit) -> Array:
         inside.append(image.width * image.height)
         most.append(sum(inside))
+        time.sleep(0.005)  # so that the threads meet
         made = pictures.crop_and_resize(image, name, fit)
         inside.remove(image.width * image.height)
         return made

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
 import re
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from local_server import Quiet, serving
 
 
 @dataclass
@@ -32,7 +32,7 @@ class FileServer:
     def running(self) -> Iterator[FileServer]:
         files = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(Quiet):
             def do_GET(self) -> None:
                 files.asked.append((self.path, self.headers.get("Range")))
                 time.sleep(files.seconds)
@@ -52,13 +52,5 @@ class FileServer:
                 self.end_headers()
                 self.wfile.write(body[: files.cuts.pop(0)] if files.cuts else body)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                pass
-
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-            thread.start()
-            self.url = f"http://127.0.0.1:{server.server_port}"
+        with serving(Handler) as self.url:
             yield self
-            server.shutdown()
-            thread.join()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import http.server
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from local_server import Quiet, serving
 
 COMMIT = "c" * 40
 
@@ -30,7 +30,7 @@ class HubServer:
     def running(self) -> Iterator[HubServer]:
         hub = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Handler(Quiet):
             protocol_version = "HTTP/1.1"
 
             def answer(self, body: bytes, code: int = 200, **headers: str) -> None:
@@ -96,13 +96,5 @@ class HubServer:
                 hub.unknown.append(f"{self.command} {self.path}")
                 self.answer(b"", 400)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                pass
-
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-            thread.start()
-            self.url = f"http://127.0.0.1:{server.server_port}"
+        with serving(Handler) as self.url:
             yield self
-            server.shutdown()
-            thread.join()

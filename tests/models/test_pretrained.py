@@ -289,7 +289,7 @@ def test_models_lists_them_all(
     assert lines["mnist"].endswith("checkout, another file")
     assert lines["own"].endswith(f"unknown{' ' * 42}{hashlib.sha256(own.read_bytes()).hexdigest()[:8]}  package")
     assert lines["CelebA:"].strip() == "CelebA: non-commercial research only, by its authors' agreement"
-    assert said == f"unet-mnist, celeba: not here; downloaded when first used, from {served.url}/v1\n"
+    assert said == f"not here: unet-mnist, celeba; they are downloaded from {served.url}/v1 when first used\n"
     told = json.loads((tmp_path / "models.json").read_text())
     assert told["server"] == f"{served.url}/v1"
     assert told["models"]["celeba"]["path"] is None
@@ -299,7 +299,10 @@ def test_models_lists_them_all(
     assert Path(told["models"]["cifar10"]["path"]).is_file()
     monkeypatch.delenv("SCOREFIELD_MODELS_URL")
     main(["models"])
-    assert "once SCOREFIELD_MODELS_URL names a server: there is none yet" in capsys.readouterr().err
+    assert (
+        "there is no server to download them from yet (SCOREFIELD_MODELS_URL=ADDRESS names one"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_files_are_small() -> None:

@@ -15,7 +15,7 @@ from scorefield.acceleration.threads import pytorch_threads
 from scorefield.models.build import build_network, sized
 from scorefield.models.recipes import RECIPES, Recipe
 from scorefield.networks import UNet
-from scorefield.networks.unet import Attention, Block, Conv, unit
+from scorefield.networks.unet import Attention, Block, Conv, _attend, unit
 from scorefield.noise import SampleNoise, log_normal_at
 from scorefield.objectives import denoising, uncertain, unit_weight, weighted
 from scorefield.training.bench import forward_flop
@@ -114,6 +114,22 @@ def test_the_whole_network_in_lower_precision(dtype: torch.dtype, bound: float) 
         with torch.autocast("cpu", dtype=dtype, enabled=dtype is not torch.float32), torch.no_grad():
             s = network(x, torch.tensor(sigma))
         assert ((s - expected).norm() / expected.norm()).item() < bound, sigma
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 1e-2), (torch.float16, 1e-3)])
+def test_attention_in_16_bits_on_a_cpu(dtype: torch.dtype, bound: float) -> None:
+    """Queries, keys and values of unit size, of 3 examples, 2 heads, 40 places and 64 channels, and their gradients."""
+    given = [unit(torch.randn(3, 2, 40, 64), -1).to(dtype) for _ in range(3)]
+    weight = torch.randn(3, 2, 40, 64)
+    made = []
+    for each in ([x.double() for x in given], given):
+        q, k, v = (x.clone().requires_grad_() for x in each)
+        y = _attend(q, k, v)
+        (y * weight.to(y.dtype)).sum().backward()
+        made.append([y, q.grad, k.grad, v.grad])
+    for exact, rounded in zip(*made, strict=True):
+        assert rounded.dtype == dtype
+        assert ((rounded.double() - exact).norm() / exact.norm()).item() < bound
 
 
 def reference(network: UNet, x: Tensor, sigma: Tensor, label: list[int]) -> Tensor:
@@ -252,6 +268,25 @@ def test_weights_that_are_kept_follow_the_learned_ones() -> None:
     torch.testing.assert_close(network(x, sigma), other(x, sigma))
     assert not any("kept" in name for name in network.state_dict())
     assert network.double()(x.double(), sigma.double()).dtype == torch.float64
+
+
+def test_making_the_kept_weights_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it were, two threads could wait for each other for ever: one would hold Python's lock while it looks at the
+    weights, the other the weights' lock."""
+    made, recorded = Conv._effective, list[bool]()
+
+    def watched(self: Conv) -> Tensor:
+        recorded.append(torch.is_grad_enabled())
+        return made(self)
+
+    monkeypatch.setattr(Conv, "_effective", watched)
+    for context in (torch.no_grad(), torch.inference_mode()):
+        conv = Conv(2, 3, 3)
+        with context:
+            weight = conv.effective()
+            assert conv.effective() is weight
+        assert not weight.is_inference()
+    assert recorded == [False, False]
 
 
 def test_weights_that_are_kept_serve_gradients_too() -> None:

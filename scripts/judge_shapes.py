@@ -2,6 +2,7 @@
 
     python scripts/judge_shapes.py RUN -n 256                   # samples of a model that was trained on them
     python scripts/judge_shapes.py --check                      # how good the judge is
+    python scripts/judge_shapes.py --check --size 20 28         # on images that are shrunk to this height and width
 
 An image is taken apart into two colours: the background's, which is the median of its border, and the shape's, which is
 that of the places that differ most. Each place then has a share of the shape's colour, which is compared with drawn
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -23,11 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent))
-from make_shapes import CLASSES, Array, corners, coverage, draw, symmetry
+from make_shapes import CLASSES, HEIGHT, WIDTH, Array, corners, coverage, draw, symmetry
 
 LEAST_OVERLAP, LEAST_CONTRAST, MOST_OTHER = 0.82, 0.2, 0.07
 """The least overlap; the least distance of the two colours; and the largest root mean square of what is left when the
 image is drawn in these, with channels in [0, 1]."""
+LEAST_AREA = 0.0134
+"""The least area of a shape, as a share of the image: half that of the smallest one that is drawn."""
 TURNS = 12
 """Turns that are compared, for each class."""
 
@@ -62,7 +66,7 @@ def judge(pixels: NDArray[np.uint8]) -> Verdict:
     share = np.clip((image - ground) @ direction / max(contrast, 1e-6) ** 2, 0, 1)
     other = float(np.sqrt(np.square(image - ground - share[..., None] * direction).mean()))
     share = np.where(share < 0.15, 0, share)  # noise of the background
-    nearest, overlap = best_overlap(share) if share.sum() >= 30 else ("", 0.0)
+    nearest, overlap = best_overlap(share) if share.mean() >= LEAST_AREA else ("", 0.0)
     good = overlap >= LEAST_OVERLAP and contrast >= LEAST_CONTRAST and other <= MOST_OTHER
     return Verdict(nearest if good else "", nearest, overlap, other)
 
@@ -76,7 +80,7 @@ def best_overlap(share: Array) -> tuple[str, float]:
         radius = float(np.sqrt(share.sum() / area(kind)))
         turns = symmetry(kind) * np.arange(TURNS if kind != "circle" else 1) / TURNS
         for turn in turns:
-            drawn = coverage(kind, x, y, radius, turn, share.shape, fine=3)
+            drawn = coverage(kind, x, y, radius, turn, share.shape, fine=max(3, round(120 / len(share))))
             overlap = float(np.minimum(drawn, share).sum() / np.maximum(drawn, share).sum())
             found = max(found, (kind, overlap), key=lambda each: each[1])
     return found
@@ -116,14 +120,23 @@ def _frequency(height: int, width: int) -> Array:
     return squares
 
 
-def check(n: int, seed: int) -> dict[str, float]:
+def resized(pixels: NDArray[np.uint8], size: Sequence[int]) -> NDArray[np.uint8]:
+    """The image with another height and width."""
+    from PIL import Image
+
+    height, width = size
+    return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS))
+
+
+def check(n: int, seed: int, size: Sequence[int] = (HEIGHT, WIDTH)) -> dict[str, object]:
     """The share of drawn shapes that get their own class, and of other images that are taken for shapes."""
     shapes = [draw(seed, k) for k in range(n)]
-    right = [judge(pixels).kind == CLASSES[kind] for pixels, kind in shapes]
-    wrong = [bool(judge(not_a_shape(seed, k)).kind) for k in range(n)]
+    right = [judge(resized(pixels, size)).kind == CLASSES[kind] for pixels, kind in shapes]
+    wrong = [bool(judge(resized(not_a_shape(seed, k), size)).kind) for k in range(n)]
     kinds = ("blurred", "noisy", "two", "half", "spot")
     each = {f"wrong_{name}": float(np.mean(wrong[k::5])) for k, name in enumerate(kinds)}
-    return {"n": n, "right": float(np.mean(right)), "wrong": float(np.mean(wrong)), **each}
+    found = {"n": n, "size": list(size), "right": float(np.mean(right)), "wrong": float(np.mean(wrong))}
+    return {**found, **each}
 
 
 def main() -> None:
@@ -131,13 +144,15 @@ def main() -> None:
     parser.add_argument("model", nargs="?", help="a run folder or a model file, or an .npy file of images (N, H, W, 3)")
     parser.add_argument("-n", type=int, default=256, help="the number of images (default: 256)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--guidance", type=float, default=0.0, help="the weight of classifier-free guidance")
     parser.add_argument("--check", action="store_true", help="measure the judge itself, on new shapes and on others")
+    parser.add_argument("--size", type=int, nargs=2, default=(HEIGHT, WIDTH), help="height and width for --check")
     parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
     options = parser.parse_args()
     if options.check:
-        found: dict[str, object] = dict(check(options.n, options.seed + 1_000_000))
+        found = check(options.n, options.seed + 1_000_000, options.size)
     elif options.model:
-        found = judged(options.model, options.n, options.seed)
+        found = judged(options.model, options.n, options.seed, options.guidance)
     else:
         parser.error("give a model, or --check")
     text = json.dumps(found, indent=2)
@@ -146,8 +161,9 @@ def main() -> None:
         options.json.write_text(text + "\n")
 
 
-def judged(model: str, n: int, seed: int) -> dict[str, object]:
-    """The shares of recognisable shapes, and of those of the class that was asked for, among samples of a model."""
+def judged(model: str, n: int, seed: int, guidance: float = 0.0) -> dict[str, object]:
+    """Shares of samples of a model: recognisable shapes; those of the class that was asked for; and samples that are
+    nearest to that class, recognisable or not."""
     wanted: list[str] | None = None
     if model.endswith(".npy"):
         images = np.load(model)[:n]
@@ -157,17 +173,20 @@ def judged(model: str, n: int, seed: int) -> dict[str, object]:
 
         loaded = sf.load(model)
         wanted = [loaded.labels[k % len(loaded.labels)] for k in range(n)] if loaded.labels else None
-        images = to_bytes(loaded.sample(n, seed=seed, label=wanted))
+        images = to_bytes(loaded.sample(n, seed=seed, label=wanted, guidance=guidance))
     verdicts = [judge(np.broadcast_to(pixels, (*pixels.shape[:2], 3))) for pixels in images]
     found: dict[str, object] = {
         "model": model,
         "n": len(verdicts),
+        **({"guidance": guidance} if guidance else {}),
         "recognisable": float(np.mean([bool(each.kind) for each in verdicts])),
         "mean_overlap": float(np.mean([each.overlap for each in verdicts])),
         "kinds": {kind: sum(each.kind == kind for each in verdicts) for kind in CLASSES},
     }
     if wanted:
-        found["of_the_class"] = float(np.mean([each.kind == name for each, name in zip(verdicts, wanted, strict=True)]))
+        pairs = list(zip(verdicts, wanted, strict=True))
+        found["of_the_class"] = float(np.mean([each.kind == name for each, name in pairs]))
+        found["nearest_to_the_class"] = float(np.mean([each.nearest == name for each, name in pairs]))
     return found
 
 

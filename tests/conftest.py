@@ -27,6 +27,13 @@ def _no_downloaded_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _cpu_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training is in float32 on every CPU, so that its numbers are the same. (Not in programs that tests start.)"""
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False, raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _seeded() -> Iterator[None]:
     """Every test starts from the same random state, so that it passes always or never."""
     torch.manual_seed(0)

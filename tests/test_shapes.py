@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+
+import scorefield as sf
+from scorefield.distributed import Group
+from scorefield.doctor.plan import plan_training
+from scorefield.images import to_bytes
+from scorefield.models.recipes import RECIPES
+from scorefield.training import train
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 MAKE = runpy.run_path(str(SCRIPTS / "make_shapes.py"))
@@ -33,9 +42,10 @@ def test_the_area_of_a_drawn_shape(kind: str, area: float) -> None:
     assert (covered * rows).sum() / covered.sum() == pytest.approx(19.6, abs=0.05)
 
 
-def test_the_judge_knows_shapes_and_nothing_else() -> None:
+@pytest.mark.parametrize("size", [(40, 56), (20, 28)])
+def test_the_judge_knows_shapes_and_nothing_else(size: tuple[int, int]) -> None:
     """On 50 new shapes and 50 images that are none (docs/measurements/shapes_judge.json has 1,000 of each)."""
-    found = JUDGE["check"](50, 77)
+    found = JUDGE["check"](50, 77, size)
     assert found["right"] >= 0.98
     assert found["wrong"] <= 0.05
 
@@ -48,3 +58,19 @@ def test_a_folder_of_shapes(
     assert "10 images of 40 × 56 pixels in 5 classes" in capsys.readouterr().out
     files = sorted(str(path.relative_to(tmp_path / "shapes")) for path in (tmp_path / "shapes").rglob("*.png"))
     assert files == sorted(f"{MAKE['CLASSES'][k % 5]}/{k:05d}.png" for k in range(10))
+
+
+# ---------------------------------------------------------------- what a short training makes of them
+
+
+def verdicts_after(steps: int, tmp_path: Path, *, n: int, images: int, **settings: Any) -> list[Any]:  # noqa: ANN401
+    """What the judge says of n samples of the model that `train unet --data FOLDER` makes in so many steps on a CPU."""
+    shapes, kinds = zip(*(MAKE["draw"](0, k) for k in range(images)), strict=True)
+    np.savez(tmp_path / "shapes.npz", images=np.stack(shapes), labels=kinds, classes=np.array(MAKE["CLASSES"]))
+    given = {"steps": steps, **settings}
+    recipe = replace(RECIPES["unet"], data=str(tmp_path / "shapes.npz"), held_out=0, previews=0, **given)
+    group = Group(0, 1, torch.device("cpu"))
+    train(plan_training(recipe, group, given=set(given)).recipe, tmp_path / "run", group)
+    model = sf.load(tmp_path / "run")
+    samples = model.sample(n, label=[model.labels[k % 5] for k in range(n)])
+    return [JUDGE["judge"](pixels) for pixels in to_bytes(samples)]

@@ -41,10 +41,11 @@ def bench(
     better the fast path is.
 
     On a CPU a narrower network is measured with small batches. There all columns are plain PyTorch in float32; plain
-    and fast differ in the memory layout, and in the threads that share a batch in sampling. For the paper's networks
-    the last rows compare PyTorch's own threads with the rule that sampling follows, also beside a program that keeps
-    one core busy. For a U-Net they compare a call of the network in its real width with its convolutions alone. A
-    warning is printed if other programs use the machine.
+    and fast differ in the memory layout, and in the threads that share a batch in sampling. Only the fast training of a
+    U-Net is in bfloat16, if the CPU has instructions for it. For the paper's networks the last rows compare PyTorch's
+    own threads with the rule that sampling follows, also beside a program that keeps one core busy. For a U-Net they
+    compare a call of the network in its real width with its convolutions alone. A warning is printed if other programs
+    use the machine.
 
     Example: scorefield bench cifar10 --json bench.json
 

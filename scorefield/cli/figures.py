@@ -63,7 +63,7 @@ def figure(
 
     fig2: the score learned by sliced score matching, against the exact one (about a minute).
 
-    fig3: samples of a mixture, exact, by Langevin and by annealed Langevin dynamics (seconds).
+    fig3: samples of a mixture, exact, by Langevin and by annealed Langevin dynamics (half a minute).
 
     fig4: intermediate samples. fig5: uncurated samples, 10 × 10. fig6: held-out images completed. table1: FID and
     Inception score of 50,000 samples. These show pretrained models or --models and take minutes on a GPU (table1: 45).

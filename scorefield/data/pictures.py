@@ -20,17 +20,19 @@ from scorefield.data.images import Pixels
 if TYPE_CHECKING:  # Pillow is imported where it is used: training on arrays does not need it
     from PIL import Image
 
-    Picture = Image.Image
-
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 """Files in a folder with these endings, in lower or upper case, are images."""
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 """What such files may hold. Pillow would open some other formats with outside programs."""
 SIDES = (64, 32, 16, 8)
 """The sides of squares that a size is chosen from."""
-TOO_SMALL, ALIKE, SAME_SHAPE = 0.1, 0.03, 0.98
-"""The largest share of images that are enlarged to a chosen size; how much the ratios of height and width of images
-may differ that have the same shape, and the share of images that must have it."""
+TOO_SMALL = 0.1
+"""The largest share of the images that may have to be enlarged to the chosen size."""
+LEAST_SIDE = 20
+"""Images are not halved if that makes a side shorter than this."""
+ALIKE, SAME_SHAPE = 0.03, 0.98
+"""Images have the same shape if their ratios of height to width differ by no more than ALIKE, as a share. The chosen
+size has that shape if at least SAME_SHAPE of the images have it."""
 KINDS = "PNG, JPEG, WebP, BMP, GIF or TIFF"
 """The same for messages."""
 GREY = ("1", "L", "LA", "La")
@@ -130,7 +132,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def unheard(trait: str) -> None:
-    """For those who do not want to know."""
+    """The default of `tell`: nobody is told."""
 
 
 class NotAnImageError(ValueError):
@@ -189,8 +191,9 @@ def _not_an_image(head: bytes) -> str:
 
 
 def _tell_traits(image: Image.Image, tell: Callable[[str], object]) -> None:
-    """What is known of an image before it is decoded. (Of photographs in MPO files all have two pictures.)"""
+    """Tell the traits that are known before an image is decoded."""
     with suppress(Exception):  # damage after the first frame
+        # not MPO, the JPEG of some cameras: it always has a second picture, such as a thumbnail
         if image.format in ("GIF", "PNG", "WEBP", "TIFF") and getattr(image, "is_animated", False):
             tell("frames")
     tiles = (str(tile[3]) for tile in getattr(image, "tile", ()) if len(tile) > 3)
@@ -341,7 +344,21 @@ def describe_fit(sizes: Iterable[Size], fit: Fit) -> str:
 
 def choose_size(sizes: Mapping[Size, int], most: int) -> Size:
     """One size for images of these sizes and numbers: as many pixels as a square whose side is the largest of SIDES, up
-    to `most`, that few of the images are smaller than. It is a square unless the images share another shape."""
+    to `most`, that few of the images are smaller than. It is a square unless the images share another shape. Half the
+    height and width are taken instead if all images have one size, are no squares, and keep about as many pixels: then
+    nothing is cropped.
+    """
+    size = _by_side(sizes, most)
+    if len(sizes) > 1 or size[0] == size[1]:
+        return size
+    ((height, width),) = sizes
+    half, rest = (height // 2, width // 2), (height % 2, width % 2)
+    whole = rest == (0, 0) and min(half) >= LEAST_SIDE
+    return half if whole and math.prod(size) / 2 <= math.prod(half) <= most**2 else size
+
+
+def _by_side(sizes: Mapping[Size, int], most: int) -> Size:
+    """The size of `choose_size` that comes from SIDES."""
     total = sum(sizes.values())
     ratios = sorted((height / width, n) for (height, width), n in sizes.items())
     passed, middle = 0, 1.0

@@ -192,6 +192,7 @@ def network_advice(recipe: Recipe, usual: Recipe, shape: tuple[int, ...]) -> lis
     _, height, width = shape
     large = sized(usual, height, width)
     smaller, fewer = recipe.width < large.width, recipe.batch_size < usual.batch_size
+    higher = recipe.learning_rate > usual.learning_rate
     return [
         Advice(
             "width",
@@ -208,6 +209,15 @@ def network_advice(recipe: Recipe, usual: Recipe, shape: tuple[int, ...]) -> lis
             else "enough to keep a GPU busy",
             usual.batch_size,
             "too few updates in the same time" if fewer else "",
+        ),
+        Advice(
+            "learning_rate",
+            recipe.learning_rate,
+            "a small network learns more with a high one in the same time"
+            if higher
+            else "the relative change of the weights at an update, at first",
+            usual.learning_rate,
+            "the loss would fall more slowly" if higher else "",
         ),
     ]
 

@@ -23,7 +23,7 @@ from scorefield.progress import Track, silent
 from scorefield.samplers import Sampler, State, to_dict
 
 if TYPE_CHECKING:
-    from scorefield.data.pictures import Picture
+    from PIL import Image
 
 TASKS = "superres:K, blur:SIGMA, gray, or inpaint:MASK with left, center, ... or an image file"
 REPLACE = "replace"
@@ -91,7 +91,7 @@ def measure(x: Tensor, operator: Operator, noise: float, seed: int) -> Tensor:
 
 
 def measured_image(
-    picture: Picture,
+    picture: Image.Image,
     name: str,
     shape: tuple[int, int, int],
     task: str,

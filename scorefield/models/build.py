@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scorefield.models.recipes import Recipe
+from scorefield.models.recipes import RECIPES, Recipe
 from scorefield.networks import RefineNet, UNet
 from scorefield.noise import geometric
 from scorefield.samplers import AnnealedLangevin, Sampler, from_dict
 
-LARGE_BATCH, SMALL_BATCH = 256, 32
-"""The batch of recipes for all noise levels, and what becomes of it on a CPU."""
+ON_A_CPU: dict[str, Any] = {"batch_size": 32, "learning_rate": 3e-2, "warmup": 100, "decay": 1500, "dropout": 0.0}
+"""Settings of the recipe unet that are others on a CPU, where its network is small."""
 
 
 def build_schedule(recipe: Recipe) -> Tensor:
@@ -57,30 +57,31 @@ def sized(recipe: Recipe, height: int, width: int) -> Recipe:
 
 
 def sized_for_cpu(recipe: Recipe, height: int, width: int) -> Recipe:
-    """The recipe with what it leaves open chosen for a CPU, if it leaves the width of a U-Net open: a narrow network
-    with few blocks where images have many pixels, and more filters and attention where they have few.
+    """The recipe with a U-Net that a CPU can train, if it leaves the width of the U-Net open: few filters and blocks
+    where images have many pixels, and more filters and attention where they have few.
 
-    It goes down to about 6 pixels, so that it sees the whole image. A batch of 256, which is meant for GPUs, becomes
-    one of 32, so that there are enough updates, with warm-up and decay to match; and there is no dropout, which does
-    more harm than good to a small network.
+    It goes down to about 6 pixels, so that it sees the whole image: with 128 filters there, half as many at each size
+    above, and 16 where it begins. Settings of ON_A_CPU take the place of the defaults: small batches, so that there are
+    many updates, with a high learning rate, and no dropout. Short trainings on drawn shapes that compare some of these
+    choices are in docs/measurements/shapes_settings.json.
     """
     if recipe.network != "unet" or recipe.width or recipe.stages or recipe.blocks or recipe.attention:
         return recipe
     halvings = max(1, min(round(math.log2(max(2, min(height, width)) / 6)), 5))
-    stages = (1, 2, *[4] * (halvings - 1))
     side = math.sqrt(height * width)
     recipe = replace(
         recipe,
-        width=32 if side <= 64 else 16,
-        stages=stages,
-        blocks=tuple(1 if stage < 2 else 2 for stage in range(len(stages))),
-        attention=tuple(stage for stage in range(1, len(stages)) if side / 2**stage <= 16),
+        width=16,
+        stages=(1, *(2 ** max(0, 3 + stage - halvings) for stage in range(1, halvings + 1))),
+        blocks=tuple(1 if stage < 2 else 2 for stage in range(halvings + 1)),
+        attention=tuple(stage for stage in range(1, halvings + 1) if side / 2**stage <= 16),
     )
-    if recipe.batch_size != LARGE_BATCH:
-        return recipe
-    return replace(
-        recipe, batch_size=SMALL_BATCH, warmup=min(recipe.warmup, 100), decay=min(recipe.decay, 600), dropout=0.0
-    )
+    return replace(recipe, **{name: ON_A_CPU[name] for name in left_open(recipe)})
+
+
+def left_open(recipe: Recipe) -> list[str]:
+    """Those settings of ON_A_CPU that are the defaults of the recipe unet."""
+    return [name for name in ON_A_CPU if getattr(recipe, name) == getattr(RECIPES["unet"], name)]
 
 
 def with_sigma_data(recipe: Recipe, pixels: np.ndarray) -> Recipe:

@@ -45,7 +45,8 @@ class Recipe:
     """Training images: mnist, cifar10, celeba, a folder of images, or an .npy/.npz of bytes (N, H, W[, C])."""
     image_size: int | tuple[int, int] | None = None
     """Resize images to this side, or to this height and width, after cropping to that shape. None keeps their size if
-    it is the same for all; otherwise, and for unet if they have more than 64 pixels a side, a size is chosen."""
+    it is the same for all; otherwise, and for unet if they have more pixels than 64 × 64 (on a CPU: than 32 × 32), a
+    size is chosen."""
     crop: int | None = None
     """First crop a centred square of this side from each image. None does not crop."""
     flip: bool = False
@@ -129,7 +130,7 @@ class Recipe:
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the network's arithmetic. auto is 16 bit on GPUs (float16 with the fused kernels, bfloat16 where
-    they cannot run) and float32 on CPUs."""
+    they cannot run) and float32 on CPUs, but bfloat16 for unet on a CPU that has instructions for it."""
     compile: bool = False
     """Compile the plain network with torch.compile, which takes minutes. For GPUs that cannot run the fused kernels,
     which are faster."""
@@ -146,10 +147,11 @@ class Recipe:
     log_every: int = 100
     """Iterations between lines of log.csv."""
     previews: int = 16
-    """Number of samples drawn at each checkpoint, the same number for each class if there are few. 0 draws none."""
+    """Number of samples drawn at each checkpoint, the same number for each class if there are few classes. 0 draws
+    none."""
     preview_minutes: float = 5.0
-    """unet: the longest time in minutes between samples that are drawn with few calls between checkpoints, from the
-    first minute on; they take at most 3 % of the time. 0 draws none."""
+    """unet: minutes between quick samples, which are drawn between checkpoints with few network calls: first after a
+    minute, then less and less often up to this. They take at most 3 % of the time. 0 draws none."""
     preview_steps: int = 0
     """Sampler steps per noise level for these samples. 0 means sample_steps on a GPU and a tenth of it, with larger
     steps, on a CPU."""

@@ -92,6 +92,7 @@ def make(out: Path, *, seed: int = 0, track: Track[Any] = silent) -> Demo:
         parts=parts,
         frames=frames,
         row=row,
+        seeds=fig3.SEEDS,
         total=time.monotonic() - start,
     )
     with new_file(out / "index.html") as file:

@@ -92,7 +92,7 @@ def make(out: Path, *, quick: bool = False, seed: int = 0, seeds: int = SEEDS, t
     """Write fig3.png and fig3.json to `out`. The quick figure has one seed."""
     settings, seeds = (QUICK, 1) if quick else (Settings(), seeds)
     with toy_work() as timing:
-        samples = draw_samples(settings, range(seed, seed + seeds), track)
+        samples = draw_samples(settings, [(seed + k) % 2**32 for k in range(seeds)], track)
     fractions = {method: heavy_fractions(x) for method, x in samples.items()}
     numbers = {
         "heavy_fraction": {method: shares[0] for method, shares in fractions.items()},

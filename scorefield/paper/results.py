@@ -120,8 +120,8 @@ def _figure_numbers(name: str, numbers: dict[str, Any]) -> str:
         ]
         seeds, n = numbers["seeds"], numbers["n"]
         return (
-            f"share of the samples in the mode of weight 0.8, in the mean of {seeds} seeds of {n:,} samples (and their "
-            f"range): {', '.join(shares)}"
+            f"share of the samples in the mode of weight 0.8, mean ± standard error (range) of {seeds} seeds with "
+            f"{n:,} samples each: {', '.join(shares)}"
         )
     ends = []
     for sigma, spread in numbers["spread"].items():

@@ -50,7 +50,8 @@ LABELS = 10
 
 Way = Literal["fast", "plain", "eager", "compiled"]
 """How the network is computed: as `train` and `sample` do it; in float32, kernel by kernel; in bfloat16, kernel by
-kernel; and by torch.compile, in bfloat16. (On a CPU, compiled is float32.)"""
+kernel; and by torch.compile, in bfloat16. On a CPU all are float32, except fast training of a U-Net on a CPU that has
+instructions for bfloat16."""
 
 
 class Sizes(NamedTuple):
@@ -127,12 +128,19 @@ def benchmark(
         "width": recipe.width,
         "device": device_name(device),
         "torch": torch.__version__,
+        "training_arithmetic": _arithmetic(recipe, shape, device),
         "gflop_per_image": flop / 1e9,
         "peak_tflops": peak / 1e12,
         "warnings": warnings,
         "paths": paths,
         **(_on_a_cpu(name, recipe, shape) if cpu else {}),
     }
+
+
+def _arithmetic(recipe: Recipe, shape: Shape, device: torch.device) -> str:
+    """The type of number that the fast way trains with."""
+    network = new_network(recipe, shape, device=device)
+    return str(run.arithmetic(recipe, network, device)).removeprefix("torch.")
 
 
 def _on_a_cpu(name: str, recipe: Recipe, shape: Shape) -> dict[str, Any]:
@@ -202,7 +210,8 @@ def measure_sampling(recipe: Recipe, shape: Shape, way: Way, device: torch.devic
     """Milliseconds of a network call, by the number of images, and the seconds of the first one."""
     forget(way, device)
     network, sigma = new_network(recipe, shape, way, device).eval(), build_schedule(recipe)[3].to(device)
-    autocast = run._autocast(recipe, device) if way in ("eager", "compiled") else nullcontext
+    other = way in ("eager", "compiled")
+    autocast = run.autocast(run.arithmetic(recipe, nn.Identity(), device), device) if other else nullcontext
     firsts, times = list[float](), dict[str, float]()
     for size in sizes.sampling:
         score: ConditionalScore = network

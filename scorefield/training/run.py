@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,12 +27,12 @@ from scorefield import acceleration, data
 from scorefield.acceleration.threads import multiplications, pytorch_threads, training_threads
 from scorefield.distributed import Group, device_name, pick_device
 from scorefield.models.build import (
-    LARGE_BATCH,
     NETWORKS,
-    SMALL_BATCH,
+    ON_A_CPU,
     build_network,
     build_sampler,
     build_schedule,
+    left_open,
     sized,
     sized_for_cpu,
     with_sigma_data,
@@ -85,7 +86,7 @@ LARGEST = {"cpu": 32, "gpu": 64}
 HIGH_RATE = 0.1
 """Adam does not learn with a higher learning rate."""
 FEW = 2000
-"""A U-Net draws copies of fewer training images than about so many."""
+"""With fewer different training images than about this, a U-Net draws copies of them."""
 
 SECONDS_BETWEEN_NOTES = 2.0
 """How often the loss is shown on a GPU, where looking at it makes the GPU wait."""
@@ -236,7 +237,7 @@ def _prepare(
         _check_unet(recipe)
     if recipe.learning_rate > HIGH_RATE:
         say(
-            f"note: a learning rate of {recipe.learning_rate:g} is far above the usual 0.0001 to 0.01: the loss will "
+            f"note: a learning rate of {recipe.learning_rate:g} is far above the usual 0.0001 to 0.03: the loss will "
             "probably not fall, or not stay finite (--learning-rate 0.001)"
         )
     images, held_out = group.main_first(partial(training_images, recipe, track=track))
@@ -246,7 +247,8 @@ def _prepare(
         if recipe is not given:
             say(
                 f"note: a small network is trained on a CPU: width {recipe.width}, stages {_listed(recipe.stages)}, "
-                f"blocks {_listed(recipe.blocks)}, batches of {recipe.batch_size} (--width chooses another)"
+                f"blocks {_listed(recipe.blocks)}, batches of {recipe.batch_size}, learning rate "
+                f"{recipe.learning_rate:g} (--width chooses another)"
             )
     recipe = with_sigma_data(sized(recipe, height, width), images.pixels)
     apart = "" if held_out is None else f", and {len(held_out)} held out"
@@ -273,6 +275,7 @@ def _prepare(
     metadata = {"data": images.name, "data_digest": images.digest, "data_images": str(len(images))}
     metadata |= {"labels_digest": _labels_digest(images)} if classes else {}
     metadata["machine"] = device_name(group.device)
+    metadata["arithmetic"] = str(arithmetic(recipe, network, group.device)).removeprefix("torch.")
     trainer = _trainer(recipe, group, network, images.shape)
     kept = None if held_out is None else _resident(held_out, bool(classes), group.device)
     if classes and held_out is not None and held_out.labels is None:
@@ -292,11 +295,15 @@ def _as_in(run: Recipe, recipe: Recipe, *, plan: bool) -> Recipe:
         recipe = replace(recipe, image_size=run.image_size)
     if recipe.network != "unet" or run.network != "unet":
         return recipe
-    if not recipe.width and run.batch_size == SMALL_BATCH and recipe.batch_size == LARGE_BATCH:
-        names = ("batch_size", "warmup", "decay", "dropout")  # of `sized_for_cpu`
-        recipe = replace(recipe, **{name: getattr(run, name) for name in names})
+    if not recipe.width:
+        recipe = replace(recipe, **_of_a_cpu(run, recipe))
     names = ("width", "blocks", "sigma_data", *(() if recipe.stages else ("stages", "attention")))
     return replace(recipe, **{name: getattr(recipe, name) or getattr(run, name) for name in names})
+
+
+def _of_a_cpu(run: Recipe, recipe: Recipe) -> dict[str, Any]:
+    """What `sized_for_cpu` chose for the run and the recipe leaves open."""
+    return {name: ON_A_CPU[name] for name in left_open(recipe) if getattr(run, name) == ON_A_CPU[name]}
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -320,16 +327,16 @@ def with_image_size(recipe: Recipe, device: torch.device, say: Say, *, track: Tr
     if recipe.crop is not None and sizes:
         sizes = Counter({(recipe.crop, recipe.crop): sizes.total()})
     most = LARGEST["cpu" if device.type == "cpu" else "gpu"]
-    large = recipe.network == "unet" and any(max(size) > LARGEST["gpu"] for size in sizes)
+    large = recipe.network == "unet" and any(math.sqrt(math.prod(size)) > most for size in sizes)
     if len(sizes) < 2 and not large:
         return recipe
     size = data.choose_size(sizes, most)
     smallest, largest = min(sizes, key=math.prod), max(sizes, key=math.prod)
-    theirs = f"{len(sizes):,} sizes from {_times(smallest)} to {_times(largest)}" if len(sizes) > 1 else _times(largest)
+    several = f"{len(sizes):,} sizes from {_times(smallest)} to {_times(largest)}"
     machine = "a CPU" if device.type == "cpu" else "a GPU"
     say(
-        f"note: images of {_times(size)} pixels (height × width) are made of these, which have {theirs}: chosen for "
-        f"them and for {machine}; --image-size N, or HEIGHT WIDTH, chooses another"
+        f"note: the images have {several if len(sizes) > 1 else _times(largest)} pixels (height × width); on {machine} "
+        f"they are made {_times(size)} (--image-size N, or --image-size HEIGHT WIDTH, chooses another size)"
     )
     return replace(recipe, image_size=size)
 
@@ -348,10 +355,11 @@ def _few_images(images: data.Images) -> str:
         if len(different) >= FEW:
             return ""
     n = len(different)
-    of = f"{plural(len(images), 'image')}" + (
-        f", of which {n:,} {'are' if n > 1 else 'is'} different," * (n < len(images))
+    which = f", of which {n:,} {'are' if n > 1 else 'is'} different," if n < len(images) else ""
+    return (
+        f"{plural(len(images), 'image')}{which} are few for this network: what it draws may be copies of them "
+        "(scorefield neighbors RUN shows it)"
     )
-    return f"{of} are few for this network: what it draws may be copies of them (scorefield neighbors RUN shows it)"
 
 
 def _labels_digest(images: data.Images) -> str:
@@ -385,8 +393,9 @@ def _takes_labels(network: nn.Module, images: data.Images) -> bool:
 def micro_batch(
     network: nn.Module, shape: tuple[int, ...], examples: int, device: torch.device, *, wide: bool = True
 ) -> int:
-    """How many examples go through the network at once, so that a CPU with 8 GB or the GPU at hand has the memory: 32
-    on a CPU and 0, for all, on a GPU, fewer for large images. `wide`: numbers have 32 bits in training, otherwise 16.
+    """How many examples go through the network at once, so that the memory is enough: 8 GB on a CPU, or that of the GPU
+    at hand. For small images 32 on a CPU, and 0, which means all, on a GPU; for large images fewer. `wide`: numbers
+    have 32 bits in training, otherwise 16.
 
     It depends on the network and on what the GPU has in total, not on what is free now: a resumed run has the same.
     """
@@ -431,6 +440,7 @@ def _trainer(recipe: Recipe, group: Group, network: nn.Module, shape: tuple[int,
     """The trainer of the recipe, in the form that suits this device and this number of processes. Images are taken to
     be small where their shape (C, H, W) is not given."""
     fused, score = uses_fused_kernels(recipe, network), _score_of(recipe, network)
+    dtype = arithmetic(recipe, network, group.device)
     micro = micro_batch(network, shape, recipe.batch_size // group.world, group.device, wide=not fused)
     if not fused and recipe.compile and group.device.type == "cuda":
         score = torch.compile(network)
@@ -452,7 +462,7 @@ def _trainer(recipe: Recipe, group: Group, network: nn.Module, shape: tuple[int,
         dropout=isinstance(network, UNet) and network.dropout > 0,
         flip=recipe.flip,
         dequantise=recipe.dequantise,
-        autocast=nullcontext if fused else _autocast(recipe, group.device),
+        autocast=nullcontext if fused else autocast(dtype, group.device),
     )
     return make(
         network,
@@ -495,7 +505,8 @@ def _score_of(recipe: Recipe, network: nn.Module) -> ConditionalScore:
     """The network's score by the fused kernels if the recipe trains by them, otherwise the network."""
     if not uses_fused_kernels(recipe, network):
         return network
-    return acceleration.fused(network, dtype=torch.bfloat16 if recipe.precision == "bfloat16" else torch.float16)
+    device = next(network.parameters()).device
+    return acceleration.fused(network, dtype=arithmetic(recipe, network, device))
 
 
 def uses_fused_kernels(recipe: Recipe, network: nn.Module) -> bool:
@@ -504,15 +515,29 @@ def uses_fused_kernels(recipe: Recipe, network: nn.Module) -> bool:
     return wanted and acceleration.has_fused_kernels(network)
 
 
-def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
-    """bfloat16 where it is asked for, or on GPUs that have it. A CPU without it is 40 times slower with it."""
-    pays = (
-        device.type == "cuda"
-        and torch.cuda.is_bf16_supported(including_emulation=False)
-        and recipe.objective == "denoising"
-    )
-    wanted = recipe.precision == "bfloat16" or (recipe.precision == "auto" and pays)
-    return partial(torch.autocast, device.type, dtype=torch.bfloat16) if wanted else nullcontext
+def arithmetic(recipe: Recipe, network: nn.Module, device: torch.device) -> torch.dtype:
+    """The type of number that the network calculates with in training."""
+    if uses_fused_kernels(recipe, network):
+        return torch.bfloat16 if recipe.precision == "bfloat16" else torch.float16
+    wanted = recipe.precision == "bfloat16"
+    if recipe.precision == "auto" and recipe.objective == "denoising":
+        if device.type == "cuda":
+            wanted = torch.cuda.is_bf16_supported(including_emulation=False)
+        else:
+            wanted = device.type == "cpu" and isinstance(network, UNet) and cpu_has_bfloat16()
+    return torch.bfloat16 if wanted else torch.float32
+
+
+def autocast(dtype: torch.dtype, device: torch.device) -> Callable[[], AbstractContextManager[object]]:
+    """Makes PyTorch calculate in this type of number."""
+    return nullcontext if dtype is torch.float32 else partial(torch.autocast, device.type, dtype=dtype)
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this is an x86 CPU with instructions that multiply numbers of type bfloat16. With them a U-Net trains
+    faster than in float32; a CPU without them emulates them, which is many times slower."""
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in names)
 
 
 def _start_from(name: str, run: Run) -> None:

@@ -81,7 +81,7 @@ class Upload(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The last part of its name, at most 80 characters of it."""
+        """The last 80 characters of its name, without folders."""
         return Path(self.name).name[-80:] or "image"
 
 

@@ -46,7 +46,13 @@ def test_sizes_of_arrays_and_of_other_sources(tmp_path: Path) -> None:
         ({(301, 400): 5, (1200, 1600): 5}, 32, (28, 36)),
         ({(200, 30_000): 5}, 32, (32, 32)),
         ({(218, 178): 5}, 32, (36, 28)),
-        ({(60, 70): 5}, 64, (28, 36)),  # 56 × 72 would be wider
+        ({(60, 70): 5}, 64, (30, 35)),  # half of it
+        ({(61, 70): 5}, 64, (28, 36)),  # 56 × 72 would be wider
+        ({(40, 56): 5}, 32, (20, 28)),
+        ({(40, 56): 5, (40, 57): 1}, 32, (28, 36)),
+        ({(36, 40): 5}, 32, (32, 32)),  # half of it would be very small
+        ({(80, 100): 5}, 64, (56, 72)),  # half of it would be less than half as many pixels
+        ({(100, 100): 5}, 64, (64, 64)),
     ],
 )
 def test_a_size_for_all(sizes: dict[tuple[int, int], int], most: int, chosen: tuple[int, int]) -> None:

@@ -24,7 +24,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
     monkeypatch.setattr(plan, "measure_speed", lambda *_: MEASURED)
     pixels = np.random.default_rng(0).integers(100, 256, (100, 40, 40, 3), dtype=np.uint8)  # their mean is not grey
     np.save(tmp_path / "images.npy", pixels)
-    return replace(RECIPES["unet"], data=str(tmp_path / "images.npy"), held_out=0)
+    return replace(RECIPES["unet"], data=str(tmp_path / "images.npy"), image_size=40, held_out=0)
 
 
 def test_settings_follow_from_the_images_and_the_machine(recipe: Recipe) -> None:
@@ -36,7 +36,7 @@ def test_settings_follow_from_the_images_and_the_machine(recipe: Recipe) -> None
     assert found.recipe.sigma_data == pytest.approx(np.sqrt(np.square(x - 0.5).mean()), rel=5e-3)
     assert found.recipe.log_sigma_mean == pytest.approx(-0.5 + math.log(40 / 32), abs=0.01)
     assert found.recipe.batch_size == 32
-    assert found.recipe.width == 32  # on a CPU
+    assert (found.recipe.width, found.recipe.learning_rate) == (16, 0.03)  # on a CPU
     assert found.minutes == 34  # 200,000 images at 100 a second
     assert f"sigma_max {found.recipe.sigma_max:g}" in said[-1]
     assert "minutes 34" in said[-1]

@@ -299,7 +299,7 @@ def test_figures_1_to_3(tmp_path: Path) -> None:
     for fact in ("figures/fig1.png", "-123,457 ± 2,346", "-1.2 million", "± 1,234", "4,321", "TF32", "on a machine"):
         assert fact in one
     assert "0.12 near it, 0.57 far off" in two
-    assert "24 seeds of 1,280 samples" in three
+    assert "mean ± standard error (range) of 24 seeds with 1,280 samples each" in three
     assert "annealed 0.780 ± 0.003 (0.758 to 0.809)" in three
     assert "scorefield figure fig3 --out" in three
     assert ": 7 s<" in three

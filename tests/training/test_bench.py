@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -61,6 +60,7 @@ def test_on_a_gpu_the_recipes_own_network_and_batch_are_measured(
     monkeypatch.setattr(bench, "forward_flop", lambda *_: 2 * 10**9)
     monkeypatch.setattr(bench, "matrix_peak", lambda _: 1e14)
     monkeypatch.setattr(bench, "new_network", lambda *_: None)
+    monkeypatch.setattr(bench, "_arithmetic", lambda *_: "float16")
     monkeypatch.setattr(bench, "device_name", str)
     monkeypatch.setattr(bench, "busy", lambda _: [])
     found = bench.benchmark(name, CUDA)
@@ -148,7 +148,9 @@ def test_sampling_is_measured_in_the_precision_of_its_way(monkeypatch: pytest.Mo
         found = bench.measure_sampling(recipe, SHAPE, way, CPU, Sizes(2, (2, 4), 1))  # type: ignore[arg-type]
         assert seen == [(n, n, False, half) for n in (2, 4) for _ in range(5)]  # the first, 3 that do not count, and 1
         assert found["sample_ms"].keys() == {"2", "4"}
-    assert run._autocast(TINY, CPU) is nullcontext  # a CPU's compiled column is float32
+    monkeypatch.setattr(run, "cpu_has_bfloat16", lambda: True)
+    assert run.arithmetic(TINY, nn.Identity(), CPU) is torch.float32  # a CPU's compiled column
+    assert run.arithmetic(TINY, new_network(TINY, SHAPE), CPU) is torch.bfloat16
 
 
 def test_operations_counted_by_hand() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from forked import Program, ended
-from torch import Tensor
+from torch import Tensor, nn
 
 import scorefield.training.run as run_module
 from scorefield import distributed
@@ -83,7 +83,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(recipe: Recipe, tmp_
 
 def test_two_processes_compute_what_one_does(recipe: Recipe, tmp_path: Path) -> None:
     """Each place of the joined batch has its own noise, label and dropout; gradients are joined in several buckets."""
-    recipe = replace(recipe, steps=2, previews=0)
+    recipe = replace(recipe, steps=2, previews=0, precision="float32")
     train(recipe, tmp_path / "one", ALONE)
     (tmp_path / "recipe.json").write_text(json.dumps(asdict(recipe)))
     ended(Program(TWO, variables={"RANK": str(rank), "FOLDER": str(tmp_path)}) for rank in range(2))
@@ -183,6 +183,41 @@ def test_the_trainer_of_a_recipe(recipe: Recipe) -> None:
     assert trainer.optimizer.defaults["betas"] == (0.9, 0.9)
     assert list(trainer.averages) == ["ema", "ema-0.1"]
     torch.testing.assert_close(network.get_parameter("begin.weight").square().mean((1, 2, 3)), torch.ones(4))
+
+
+def test_which_cpu_trains_in_bfloat16(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with instructions for it, a U-Net, by denoising score matching; any that is told to."""
+
+    def autocast(network: nn.Module, **settings: Any) -> bool:  # noqa: ANN401
+        dtype = run_module.arithmetic(replace(recipe, **settings), network, ALONE.device)
+        with run_module.autocast(dtype, ALONE.device)():
+            assert torch.is_autocast_enabled("cpu") == (dtype is torch.bfloat16)
+            return torch.get_autocast_dtype("cpu") is dtype
+
+    unet = build_network(recipe, channels=1)
+    assert not autocast(unet)
+    assert autocast(unet, precision="bfloat16")
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cpu, name, lambda: True, raising=False)
+            assert autocast(unet)
+            assert not autocast(unet, precision="float32")
+            assert not autocast(unet, objective="sliced", stages=(1, 2), attention=())
+            assert not autocast(nn.Identity())
+
+
+def test_a_training_in_bfloat16_is_that_in_float32_up_to_rounding(recipe: Recipe) -> None:
+    """The losses and the gradient of the first updates."""
+    pixels = torch.randint(0, 256, (16, 5, 6, 1), dtype=torch.uint8)
+    losses, gradients = list[Tensor](), list[Tensor]()
+    for precision in ("float32", "bfloat16"):
+        recipe = replace(recipe, precision=precision, sigma_data=0.3, warmup=0)
+        network = build_network(recipe, channels=1)
+        trainer = run_module._trainer(recipe, ALONE, network)
+        losses.append(torch.cat([trainer.step(Batch(pixels), n).values for n in range(5)]))
+        gradients.append(torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None]))
+    for exact, rounded in (losses, gradients):
+        assert 0 < ((rounded - exact).norm() / exact.norm()).item() < 0.05
 
 
 def test_other_labels(recipe: Recipe, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ import scorefield.training.run as run_module
 from scorefield import data, progress
 from scorefield.cli import main
 from scorefield.models.build import build_network, sized, sized_for_cpu
-from scorefield.models.model import load
+from scorefield.models.model import Model, load
 from scorefield.models.recipes import RECIPES, Recipe
 from scorefield.samplers import Heun
 from scorefield.training import saved_recipe, train
@@ -70,11 +71,12 @@ def test_when_a_size_is_chosen(recipe: Recipe, tmp_path: Path) -> None:
     small = photos(tmp_path / "small", (40, 56), (40, 56))
     large = photos(tmp_path / "large", (100, 100), (100, 100))
     mixed = photos(tmp_path / "mixed", (50, 60), (70, 50), (66, 66))
-    assert chosen(recipe, small) is chosen(recipe, small, "cuda") is None
+    assert (chosen(recipe, small), chosen(recipe, small, "cuda")) == ((20, 28), None)
     assert (chosen(recipe, large), chosen(recipe, large, "cuda")) == ((32, 32), (64, 64))
     assert (chosen(recipe, mixed), chosen(recipe, mixed, "cuda")) == ((32, 32), (32, 32))
     assert chosen(recipe, mixed, image_size=24) == 24
-    assert chosen(recipe, mixed, crop=40) is None
+    assert (chosen(recipe, mixed, crop=40), chosen(recipe, mixed, "cuda", crop=40)) == ((32, 32), None)
+    assert chosen(recipe, mixed, crop=32) is None
     assert chosen(recipe, mixed, crop=66) == (32, 32)
     paper = Recipe(previews=0)
     assert chosen(paper, large) is None
@@ -87,14 +89,14 @@ def test_a_chosen_size_is_told_and_kept(recipe: Recipe, tmp_path: Path) -> None:
     source = photos(tmp_path / "mixed", *[(20, 30), (40, 30), (20, 20)] * 4)
     recipe, run, said = replace(recipe, data=source, steps=1), tmp_path / "run", list[str]()
     train(recipe, run, ALONE, say=said.append)
-    words = "images of 16 × 16 pixels (height × width) are made of these, which have 3 sizes from 20 × 20 to 40 × 30"
+    words = "the images have 3 sizes from 20 × 20 to 40 × 30 pixels (height × width); on a CPU they are made 16 × 16 ("
     assert any(line.startswith(f"note: {words}") and "--image-size N" in line for line in said)
     assert any("cropped to the middle and shrunk to 16 × 16" in line for line in said)
     assert saved_recipe(run).image_size == (16, 16)
     assert load(run).shape == (1, 16, 16)
     said.clear()
     train(replace(recipe, steps=2), run, ALONE, resume=True, say=said.append)
-    assert not any("are made of these" in line for line in said)
+    assert not any("they are made" in line for line in said)
     assert load(run).step == 2
 
 
@@ -112,8 +114,12 @@ def test_few_images_bring_a_warning(recipe: Recipe, monkeypatch: pytest.MonkeyPa
 # ---------------------------------------------------------------- samples while it trains
 
 
-def test_samples_on_the_way_change_nothing(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("settings", [{}, {"averages": (), "dropout": 0.5}], ids=["averaged", "raw"])
+def test_samples_on_the_way_change_nothing(
+    settings: dict[str, Any], recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After every update, with a row for each class; the page finds them by their names."""
+    recipe = replace(recipe, **settings)
     train(recipe, tmp_path / "without", ALONE)
     monkeypatch.setattr(Previews, "due", lambda self, seconds, steps: True)
     train(replace(recipe, previews=6), tmp_path / "with", ALONE)
@@ -124,6 +130,19 @@ def test_samples_on_the_way_change_nothing(recipe: Recipe, tmp_path: Path, monke
         assert sheet.width * (2 * 10 + 2) == sheet.height * (3 * 12 + 2)
     train(replace(recipe, previews=2, preview_minutes=0.0), tmp_path / "none", ALONE)
     assert sorted(sample_files(tmp_path / "none")) == [4]
+
+
+def test_each_row_of_samples_is_of_one_class(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where fewer go through the network at once than a row has."""
+    asked, states = list[tuple[list[int], list[int]]](), Model.states
+
+    def watched(self: Model, numbers: Sequence[int], **options: Any) -> Any:  # noqa: ANN401
+        asked.append((list(numbers), options["label"]))
+        return states(self, numbers, **options)
+
+    monkeypatch.setattr(Model, "states", watched)
+    train(replace(recipe, previews=6, micro_batch=2), tmp_path / "run", ALONE)
+    assert asked == [([0, 1], [0, 0]), ([2, 3], [0, 1]), ([4, 5], [1, 1])]
 
 
 def test_a_network_for_a_list_of_levels_has_none_on_the_way(
@@ -164,6 +183,20 @@ def test_the_loss_is_shown_from_the_first_line_on(
     assert lines[0].endswith(" s left")
 
 
+def test_the_time_left_is_never_more_than_the_minutes_allow(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    with progress.Bar("training", 100) as bar:
+        for time, ends in ((10.0, float("inf")), (20.0, 30.0), (35.0, 30.0)):
+            now, bar.ends = time, ends
+            bar.advance(10)
+    left = [line.rpartition(", ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert left[:3] == ["90 s left", "10 s left", "0 s left"]
+
+
 # ---------------------------------------------------------------- large images, and small machines
 
 
@@ -200,13 +233,28 @@ def test_a_network_for_256_pixels() -> None:
     assert sized(RECIPES["unet"], 256, 256).width == 64
 
 
+def test_a_run_of_a_cpus_sizes_goes_on_with_them(recipe: Recipe, tmp_path: Path) -> None:
+    recipe = replace(RECIPES["unet"], data=recipe.data, image_size=None, steps=1, held_out=0, previews=0)
+    for steps, resume in ((1, False), (2, True)):
+        train(replace(recipe, steps=steps), tmp_path / "run", ALONE, resume=resume)
+        found = saved_recipe(tmp_path / "run")
+        assert (found.width, found.batch_size, found.warmup, found.decay, found.dropout) == (16, 32, 100, 1500, 0.0)
+        assert found.learning_rate == 0.03
+    assert load(tmp_path / "run").step == 2
+
+
 def test_what_a_cpu_trains() -> None:
     """A small network and small batches, unless the recipe says otherwise."""
     recipe = sized_for_cpu(RECIPES["unet"], 40, 56)
-    assert (recipe.width, recipe.stages, recipe.blocks, recipe.attention) == (32, (1, 2, 4, 4), (1, 1, 2, 2), (2, 3))
-    assert (recipe.batch_size, recipe.warmup, recipe.decay, recipe.dropout) == (32, 100, 600, 0.0)
-    assert sized_for_cpu(RECIPES["unet"], 256, 256).width == 16
-    assert sized_for_cpu(replace(RECIPES["unet"], batch_size=64), 32, 32).batch_size == 64
+    assert (recipe.width, recipe.stages, recipe.blocks, recipe.attention) == (16, (1, 2, 4, 8), (1, 1, 2, 2), (2, 3))
+    assert (recipe.batch_size, recipe.warmup, recipe.decay, recipe.dropout) == (32, 100, 1500, 0.0)
+    assert recipe.learning_rate == 0.03
+    assert sized_for_cpu(replace(RECIPES["unet"], learning_rate=0.01), 40, 56).learning_rate == 0.01
+    small = sized_for_cpu(RECIPES["unet"], 32, 32)
+    assert (small.width, small.stages, small.blocks, small.attention) == (16, (1, 4, 8), (1, 1, 2), (1, 2))
+    assert sized_for_cpu(RECIPES["unet"], 256, 256).stages == (1, 1, 1, 2, 4, 8)
+    own = sized_for_cpu(replace(RECIPES["unet"], batch_size=64), 32, 32)
+    assert (own.batch_size, own.learning_rate, own.dropout) == (64, 0.03, 0.0)
     for kept in (replace(RECIPES["unet"], width=64), RECIPES["unet-mnist"], RECIPES["cifar10"]):
         assert sized_for_cpu(kept, 28, 28) == kept
     for height, width in ((2, 3), (8, 8), (16, 20), (28, 28), (64, 64), (256, 64)):
@@ -273,5 +321,5 @@ def test_a_resumed_run_says_what_it_is(recipe: Recipe, tmp_path: Path, capsys: p
         capsys.readouterr()
         main(["train", name, "--resume", "--out", str(run), "--device", "cpu"])
         told = capsys.readouterr().err
-        assert f"{run} is a run of unet of width 4, of 1 iterations on {recipe.data}\n" in told
+        assert f"{run} is a run of unet of width 4, of 1 iteration on {recipe.data}\n" in told
         assert ("it looks like a run of the recipe unet-tiny, not cifar10, and goes on with its own" in told) == looks

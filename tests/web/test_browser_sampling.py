@@ -71,7 +71,7 @@ BORDERS = """() => {
 
 
 UNEXPLAINED = """() => [...document.querySelectorAll('section:not([hidden]) .help')]
-    .filter((help) => help.checkVisibility() && help.dataset.about)
+    .filter((help) => help.checkVisibility())
     .filter((help) => !document.querySelector(`form [aria-describedby="${help.id}"]`)).map((help) => help.outerHTML)"""
 """Lines of help of the tab that is shown that belong to no field."""
 

@@ -103,9 +103,10 @@ export function showFieldError(form, error, { focus = true } = {}) {
     const wrong = error?.inputs.includes(input) ?? false;
     if (!wrong && input.getAttribute("aria-invalid") !== "true") continue;
     input.setAttribute("aria-invalid", String(wrong));
-    const help = input.getAttribute("aria-describedby")?.replace(note.id, "").trim();
-    input.setAttribute("aria-describedby", wrong ? `${note.id} ${help ?? ""}`.trim() : help);
-    if (!wrong && !help) input.removeAttribute("aria-describedby");
+    const ids = (input.getAttribute("aria-describedby") ?? "").split(" ").filter((id) => id && id !== note.id);
+    if (wrong) ids.unshift(note.id);
+    if (ids.length) input.setAttribute("aria-describedby", ids.join(" "));
+    else input.removeAttribute("aria-describedby");
   }
   if (error) {
     const [first] = error.inputs, label = first.closest(".field"), details = first.closest("details");

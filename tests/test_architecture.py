@@ -38,6 +38,7 @@ MORE = {
     "training": {"wandb"},
     "data": {"PIL", "platformdirs"},
     "images": {"PIL"},
+    "evaluation": {"PIL"},
     "likelihood": {"torchdiffeq"},
     "acceleration": {"triton"},
     "web": {"starlette", "uvicorn", "python_multipart", "PIL"},

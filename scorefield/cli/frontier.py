@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from scorefield import samplers
 from scorefield.cli.app import Device, check_seed, command, prepare_folder, say, tracker
-from scorefield.cli.options import check_guidance, note_guidance
+from scorefield.cli.options import SamplerName, check_guidance, note_guidance
 from scorefield.samplers import MOST_CALLS
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 TOY = "toy"
 FEW, MANY = (5, 10, 20, 35), (10, 20, 50, 100, 200, 500, 1000)
 """Usual numbers of calls: for networks that accept all noise levels, and for those that know a list of them."""
-if TYPE_CHECKING:
-    Name = str
-else:
-    Name = Literal[tuple(samplers.SAMPLERS)]
 
 
 @command
@@ -32,7 +28,7 @@ def frontier(
     what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL", help="A model, or toy.")],
     /,
     *,
-    samplers: tuple[Name, ...] = (),
+    samplers: tuple[SamplerName, ...] = (),
     calls: tuple[int, ...] = (),
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 10_000,
     data: str | None = None,

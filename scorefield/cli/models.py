@@ -13,6 +13,7 @@ import tyro
 
 from scorefield import samplers
 from scorefield.cli.app import Flag, JsonFile, ModelName, command, prepare_file, say
+from scorefield.cli.options import SamplerName
 from scorefield.files import write_json
 from scorefield.models.recipes import read_changes
 from scorefield.progress import plural
@@ -128,6 +129,8 @@ def export_(
     private: Flag = False,
     weights: str | None = None,
     precision: Literal["float16", "float32"] = "float16",
+    sampler: SamplerName | None = None,
+    calls: int | None = None,
 ) -> None:
     """Write a small model file to share: one set of weights, in 16 bit, and no path of this machine.
 
@@ -140,10 +143,13 @@ def export_(
         private: If the repository is made, only you can see it.
         weights: The raw weights (raw), their moving average (ema), another average, or both for all. Default: ema.
         precision: The precision in which weights are stored. Models compute in float32 all the same.
+        sampler: The default sampler of the model file. Default: that of the model.
+        calls: The number of network calls of that sampler.
     """
     from scorefield.models.card import model_card
     from scorefield.models.export import export
     from scorefield.models.hub import CARD, FILE, PREFIX, check_hub, upload
+    from scorefield.models.model import load
 
     if out is None and hub is None:
         raise ValueError("say where the model shall go (--out FILE.safetensors, or --hub OWNER/NAME)")
@@ -157,9 +163,13 @@ def export_(
         prepare_file(out)
     if hub is not None:
         check_hub(hub)
+    chosen = None
+    if sampler is not None or calls is not None:
+        loaded = load(model)
+        chosen = samplers.changed(loaded.sampler, {"calls": calls}, name=sampler, accepted=loaded.accepted)
     with TemporaryDirectory() as folder:
         file = out or Path(folder) / FILE
-        made = export(model, file, weights=weights, precision=precision)
+        made = export(model, file, weights=weights, precision=precision, sampler=chosen)
         say(f"{' and '.join(made.held)} weights in {precision}, {made.size / 1e6:.2f} MB")
         say(f"rounding changed no tensor by more than {made.change:.2g} of its norm")
         if out is not None:

@@ -115,11 +115,11 @@ def _common(names: list[str]) -> bool:
 
 SETTINGS = _settings()
 if TYPE_CHECKING:
+    SamplerName = str
     Sampling = _Sampling
 else:
-    _name = Annotated[
-        Literal[tuple(samplers.SAMPLERS)] | None, tyro.conf.arg(help="The sampler. Default: the model's own.")
-    ]
+    SamplerName = Literal[tuple(samplers.SAMPLERS)]
+    _name = Annotated[SamplerName | None, tyro.conf.arg(help="The sampler. Default: the model's own.")]
     _fields = [("sampler", _name, None), *((name, *option) for name, option in SETTINGS.items())]
     Sampling = plain_help(
         make_dataclass("Sampling", _fields, bases=(_Sampling,), frozen=True, namespace={"__doc__": _Sampling.__doc__})

@@ -16,6 +16,7 @@ from scorefield.models.checkpoint import write
 from scorefield.models.model import Weights, held_weights, parse_header, read_model, usual_weights
 from scorefield.models.pretrained import is_pretrained
 from scorefield.models.recipes import LATER, Recipe
+from scorefield.samplers import Sampler, to_dict
 from scorefield.version import __version__
 
 Precision = Literal["float16", "float32"]
@@ -33,10 +34,15 @@ class Exported:
 
 
 def export(
-    model: str | Path, out: Path, *, weights: Weights | None = None, precision: Precision = "float16"
+    model: str | Path,
+    out: Path,
+    *,
+    weights: Weights | None = None,
+    precision: Precision = "float16",
+    sampler: Sampler | None = None,
 ) -> Exported:
     """Write a model file with these weights of the model; by default those that `load` would choose; "both" for
-    all.
+    all. `sampler` becomes its default sampler.
 
     float16 rather than bfloat16: weights are far below its largest number, and it has three more bits.
     """
@@ -49,7 +55,10 @@ def export(
         )
     exact = {name: value for name, value in tensors.items() if name.startswith(tuple(f"{kind}/" for kind in wanted))}
     kept = {name: _rounded(name, value, precision) for name, value in exact.items()}
-    write(out, kept, {**_without_paths(metadata, recipe), "weights": ", ".join(wanted), "stored": precision})
+    about = {**_without_paths(metadata, recipe), "weights": ", ".join(wanted), "stored": precision}
+    if sampler is not None:
+        about["sampler"] = json.dumps(to_dict(sampler))
+    write(out, kept, about)
     return Exported(wanted, out.stat().st_size, max(_change(value, kept[name]) for name, value in exact.items()))
 
 

@@ -26,6 +26,7 @@ from scorefield.files import from_here, new_file, parse_json
 from scorefield.models.pretrained import pretrained_models
 from scorefield.models.recipes import RECIPES, Recipe
 from scorefield.paper import FIGURES
+from scorefield.paper.beyond import ABOUT, PREFIX, PUBLISHED, Beyond, load_beyond
 from scorefield.paper.curves import draw_curves, panels
 from scorefield.paper.exhibits import COMPLETIONS, DATA_SETS, EXHIBITS, HIDDEN, TABLE_1, TITLES, DataSet, Exhibit
 from scorefield.paper.fig1 import amount, words_of
@@ -58,6 +59,8 @@ class Results:
     """Quality against network calls, by the names of the models, as far as it was measured."""
     likelihoods: dict[str, Likelihoods]
     """Bits per dimension, likewise."""
+    beyond: tuple[Beyond, ...]
+    """Networks for all noise levels."""
     links: str
     """The folder of the reports as links on the page name it,"""
     folder: str
@@ -72,7 +75,8 @@ def load(folder: Path, out: Path) -> Results:
     reports = {path.parent.name: read_report(path) for path in sorted(folder.glob("*/report.json"))}
     found = {name: _figure(folder / "figures" / f"{name}.json") for name in FIGURES}
     figures = {name: figure for name, figure in found.items() if figure is not None}
-    if not reports and not figures:
+    beyond = tuple(load_beyond(path.parent) for path in sorted(folder.glob(f"{PREFIX}*/{ABOUT}")))
+    if not reports and not figures and not beyond:
         raise FileNotFoundError(f"there are no reports in {folder} {cure}")
     remarks = {name: _text(folder / name / "remarks.md") for name in reports}
     remarks["inpainting"] = _text(folder / "inpainting.md")
@@ -84,7 +88,7 @@ def load(folder: Path, out: Path) -> Results:
     links, shown, whole = Path(os.path.relpath(folder, out.parent)).as_posix(), folder.as_posix(), folder.resolve()
     if folder.is_absolute():  # pages are published, so without the place on this machine
         shown = from_here(whole) or "/".join(whole.parts[-2:])
-    return Results(reports, remarks, figures, frontiers, likelihoods, links, shown)
+    return Results(reports, remarks, figures, frontiers, likelihoods, beyond, links, shown)
 
 
 def _text(path: Path) -> str:
@@ -146,8 +150,10 @@ def make_page(folder: Path, out: Path) -> list[Path]:
             "scorefield report)"
         ) from error
     made = [draw_curves(report, folder / name) for name, report in results.reports.items() if panels(report)]
-    made += [draw_frontier(found, folder / name / "frontier.png") for name, found in results.frontiers.items()]
-    for name, likelihoods in results.likelihoods.items():
+    frontiers = results.frontiers | {each.name: each.frontier for each in results.beyond if each.frontier}
+    made += [draw_frontier(found, folder / name / "frontier.png") for name, found in frontiers.items()]
+    all_likelihoods = results.likelihoods | {each.name: each.likelihood for each in results.beyond if each.likelihood}
+    for name, likelihoods in all_likelihoods.items():
         bits = {each.data: each.each for each in likelihoods.sources}
         made.append(draw_histograms(f"likelihood under {name}", bits, folder / name / "likelihood.png"))
     with new_file(out) as file:
@@ -305,6 +311,8 @@ def page(results: Results) -> str:
         figures=results.figures,
         frontiers=results.frontiers,
         likelihoods=results.likelihoods,
+        beyond_the_paper=results.beyond,
+        published=PUBLISHED,
         remarks=results.remarks["inpainting"],
         links=results.links,
         folder=results.folder,
@@ -316,5 +324,5 @@ def page(results: Results) -> str:
 _jinja = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
 _jinja.filters |= {"number": number, "with_error": with_error, "table": table}
 _jinja.globals |= {"completions": COMPLETIONS, "paper_table_1": TABLE_1}
-_jinja.globals |= {each.__name__: each for each in (duration, panels, training_commands, share_error)}
+_jinja.globals |= {each.__name__: each for each in (duration, panels, train_command, training_commands, share_error)}
 _TEMPLATE = _jinja.from_string(Path(__file__).with_name("results.template.md").read_text(encoding="utf-8"))

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from guidable import guidable_file
 from safetensors import safe_open
 
 from models.small_models import RECIPE, model, weights
+from scorefield import AdamsBashforth, Heun
 from scorefield.cli import main
 from scorefield.data.named import short_name
 from scorefield.models.export import export
@@ -124,3 +126,20 @@ def test_export_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
             main(["export", source, *arguments])
         assert stopped.value.code == 2
         assert words in capsys.readouterr().err
+
+
+def test_an_export_may_have_another_default_sampler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = str(guidable_file(tmp_path / "m.safetensors")), str(tmp_path / "e.safetensors")
+    main(["export", source, "--out", out, "--sampler", "adams_bashforth", "--calls", "7"])
+    sampler = load(out).sampler
+    assert (type(sampler), sampler.calls) == (AdamsBashforth, 7)
+    assert load(source).sampler.calls == 3
+    other = str(tmp_path / "f.safetensors")
+    main(["export", source, "--out", other, "--calls", "5"])
+    assert (type(load(other).sampler), load(other).sampler.calls) == (Heun, 5)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        main(["export", source, "--out", str(tmp_path / "g.safetensors"), "--calls", "0"])
+    assert stopped.value.code == 2
+    assert "calls" in capsys.readouterr().err
+    assert not (tmp_path / "g.safetensors").exists()

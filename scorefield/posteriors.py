@@ -24,7 +24,7 @@ NOISE = 0.01
 """The usual noise of a measurement: two and a half of 255 grey levels."""
 DIFFERENTIATED = ("mmps", "dps")
 """Methods that need the score's derivative by x."""
-ITERATIONS = 3
+ITERATIONS = 5
 """Of GMRES for mmps, a backward pass each."""
 PROXIMAL = 10
 """Of GMRES for diffpir, which only applies A and Aᵀ."""

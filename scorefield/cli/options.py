@@ -62,10 +62,10 @@ class _Sampling:
         values = {name: getattr(self, name) for name in SETTINGS}
         return {name: value for name, value in values.items() if value is not None and value is not False}
 
-    def sampler_for(self, model: Model) -> Any:  # noqa: ANN401
-        """The model's default sampler with the settings that were given."""
+    def sampler_for(self, model: Model, usual: Any = None) -> Any:  # noqa: ANN401
+        """The usual sampler, by default the model's own, with the settings that were given."""
         name = getattr(self, "sampler")  # noqa: B009
-        sampler = samplers.changed(model.sampler, self.given, name=name, accepted=model.accepted)
+        sampler = samplers.changed(usual or model.sampler, self.given, name=name, accepted=model.accepted)
         if not self.quick:
             return sampler
         if not hasattr(sampler, "at_pace"):

@@ -71,7 +71,7 @@ def _draw(
 ) -> Iterator[tuple[Sequence[int], np.ndarray]]:
     """This process's part of the images, batch by batch: their numbers, and bytes (N, frames, H, W, C). `condition`:
     what is known or measured of them."""
-    sampler = sampling.sampler_for(model)
+    sampler = sampling.sampler_for(model, model.restoration_sampler if "measurement" in condition else None)
     note_shortfall(sampler, model, group)
     note_guidance(sampling.guidance, group)
     return model.draw(

@@ -28,7 +28,17 @@ from scorefield.models.recipes import Recipe
 from scorefield.noise import SampleNoise, sample_seeds
 from scorefield.posteriors import DIFFERENTIATED, ITERATIONS, Map, Measurement
 from scorefield.progress import Track, silent
-from scorefield.samplers import Constraint, NoiseLevels, Sampler, State, from_dict, last, to_dict, unconstrained
+from scorefield.samplers import (
+    Constraint,
+    NoiseLevels,
+    Sampler,
+    State,
+    for_restoring,
+    from_dict,
+    last,
+    to_dict,
+    unconstrained,
+)
 from scorefield.score import ConditionalScore, Score, as_sigma, guided
 from scorefield.version import __version__
 
@@ -199,11 +209,21 @@ class Model:
         """n images x that explain the measurement y = A x + noise · z, (n, C, H, W): samples of the posterior.
 
         `operator` is A, one of `operators` or any linear function; `y` is A of one image. `method`, `iterations` and
-        `strength` are those of `posterior`, the other arguments those of `sample`.
+        `strength` are those of `posterior`, the other arguments those of `sample`; the default sampler is
+        `restoration_sampler`.
         """
         measurement = Measurement(torch.as_tensor(y), operator, noise, method, iterations, strength)
-        settings: dict[str, Any] = {"seed": seed, "sampler": sampler, "precision": precision}
+        settings: dict[str, Any] = {
+            "seed": seed,
+            "sampler": sampler or self.restoration_sampler,
+            "precision": precision,
+        }
         return self._sample(n, batch_size, label, guidance, measurement=measurement, **settings)
+
+    @property
+    def restoration_sampler(self) -> Sampler:
+        """The default sampler of restorations."""
+        return self._sampler(for_restoring(self.sampler, self.accepted))
 
     def _sample(
         self,

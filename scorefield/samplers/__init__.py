@@ -18,6 +18,7 @@ from scorefield.samplers.path_settings import (
     Euler,
     Heun,
     PredictorCorrector,
+    for_restoring,
 )
 from scorefield.samplers.settings import (
     PACES,
@@ -68,6 +69,7 @@ __all__ = [
     "dpmpp_2m",
     "dpmpp_3m",
     "euler",
+    "for_restoring",
     "from_dict",
     "heun",
     "langevin",

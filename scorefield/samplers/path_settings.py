@@ -43,6 +43,8 @@ P = TypeVar("P", bound="PathSampler")
 K = TypeVar("K", bound="CountedSampler")
 
 SPACING = "How the noise levels are spaced: karras (evenly in σ^(1/ρ)) or geometric (evenly in log σ)."
+RESTORING, CHURN = 35, 8.0
+"""The usual number of network calls of a restoration, and its churn."""
 COUNTED = "By default 1, or as many as the calls allow where the model knows a list of levels."
 
 
@@ -429,3 +431,16 @@ class AnnealedHMC(CountedSampler):
 def spread(levels: tuple[float, ...], n: int) -> tuple[float, ...]:
     """n of the levels, evenly spread, the first and (of two or more) the last among them."""
     return tuple(levels[round(k * (len(levels) - 1) / max(n - 1, 1))] for k in range(n))
+
+
+def for_restoring(own: Any, accepted: NoiseLevels) -> Any:  # noqa: ANN401
+    """The usual sampler of restorations by a model with this sampler and these noise levels: one with fresh noise in
+    each step, in place of one that follows the probability flow.
+
+    The score of a posterior is only roughly right at high noise levels. The flow keeps the errors that come of it, and
+    fresh noise lets later steps mend them (docs/measurements/restoring_samplers.json). `ancestral` does that too, but
+    as a method of order 1 it draws too little spread with so few calls.
+    """
+    if accepted.listed or not isinstance(own, FlowSampler):
+        return own
+    return Heun(calls=RESTORING, churn=CHURN, churn_max=accepted.high / 2)  # churn raises σ by at most √2

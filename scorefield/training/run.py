@@ -276,6 +276,8 @@ def _prepare(
     metadata |= {"labels_digest": _labels_digest(images)} if classes else {}
     metadata["machine"] = device_name(group.device)
     metadata["arithmetic"] = str(arithmetic(recipe, network, group.device)).removeprefix("torch.")
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    say(f"{parameters:,} parameters, trained in {metadata['arithmetic']} on {metadata['machine']}")
     trainer = _trainer(recipe, group, network, images.shape)
     kept = None if held_out is None else _resident(held_out, bool(classes), group.device)
     if classes and held_out is not None and held_out.labels is None:

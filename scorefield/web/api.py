@@ -107,9 +107,9 @@ class Api:
 
     async def estimate(self, request: Request) -> Response:
         fields = Fields(await read_json(request, self.limits), KNOWN["estimate"]())
-        wanted = await self._read_sample(fields)
-        method, cost = restoring.read_method(fields), sampling.estimate
-        if fields.text("method") is not None:
+        method, cost, restores = restoring.read_method(fields), sampling.estimate, fields.text("method") is not None
+        wanted = await self._read_sample(fields, restores=restores)
+        if restores:
             cost = partial(restoring.estimate, method=method)
         return JSONResponse({"seconds": rounded(await self._estimate(wanted, cost))})
 
@@ -146,7 +146,7 @@ class Api:
         texts, files = await read_form(request, self.limits)
         fields = Fields(dict.fromkeys(files, "file") | texts, KNOWN["restore"](), form=True)
         card = await self._card(fields)
-        wanted = sampling.read_request(fields, card, n=8, most=self.limits.completions, limits=self.limits)
+        wanted = restoring.read_request(fields, card, self.limits)
         method = restoring.read_method(fields)
         given = _image(texts, files, "image", "example")
         async with self._decoding:
@@ -186,8 +186,11 @@ class Api:
             raise HTTPException(404, f"there is no model of that name (choose from {', '.join(cards) or 'none'})")
         return cards[name]
 
-    async def _read_sample(self, fields: Fields) -> sampling.SampleRequest:
-        return sampling.read_request(fields, await self._card(fields), n=16, most=self.limits.n, limits=self.limits)
+    async def _read_sample(self, fields: Fields, *, restores: bool = False) -> sampling.SampleRequest:
+        card = await self._card(fields)
+        if restores:
+            return restoring.read_request(fields, card, self.limits)
+        return sampling.read_request(fields, card, n=16, most=self.limits.n, limits=self.limits)
 
     async def _estimate(self, wanted: sampling.SampleRequest, cost: Cost = sampling.estimate) -> float | None:
         """The seconds that a job will take here, or None if that cannot be said in time.

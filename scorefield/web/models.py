@@ -71,6 +71,13 @@ class Card:
         return samplers.changed(self.header.sampler, {}, accepted=self.accepted)
 
     @property
+    def restoration_sampler(self) -> Any:  # noqa: ANN401
+        """The default sampler of restorations."""
+        if self.accepted is None:
+            return self.sampler
+        return samplers.changed(samplers.for_restoring(self.sampler, self.accepted), {}, accepted=self.accepted)
+
+    @property
     def null_label(self) -> bool:
         """Whether its network was trained with labels left out, so that it can do without a class."""
         return bool(self.header.labels and self.header.recipe.label_dropout)
@@ -114,6 +121,7 @@ class Card:
     def described(self) -> dict[str, Any]:
         """The model's description for JSON."""
         sampler, start, quick = samplers.to_dict(self.sampler), self.header.recipe.start, self.quick
+        restoring = self.restoration_sampler
         flow: Any = None if self.accepted is None else deterministic(self.sampler, None, self.accepted)
         return {
             "name": self.name,
@@ -124,6 +132,7 @@ class Card:
             "sampler": sampler,
             "paces": _paces(self.sampler),
             "samplers": [_described(each) for each in self.samplers().values()],
+            "restoring": None if restoring == self.sampler else _described(restoring),
             "quick": {"sampler": quick.name, "calls": quick.calls},
             "parameters": self.parameters,
             "trained": self.header.step,

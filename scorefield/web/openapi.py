@@ -28,7 +28,7 @@ HELP = {
     "model": "The name of a model, from /api/models.",
     "n": "How many images.",
     "seed": "The random seed: the same one makes the same images.",
-    "sampler": "The sampler. Default: the model's own.",
+    "sampler": "The sampler. Default: the model's own, and for restorations one with fresh noise.",
     "calls": "Network calls per image. Default: the sampler's own.",
     "label": "A class by its name or number, or none for no class. Default: a random class each.",
     "guidance": "The weight w in s₁ + w (s₁ − s₀). Above 0, images are more typical of their class. Doubles the time.",
@@ -182,11 +182,6 @@ def _sample(fields: Recorder, limits: Limits) -> None:
     sampling.read_request(fields, TYPICAL, n=16, most=limits.n, limits=limits)
 
 
-def _complete(fields: Recorder, limits: Limits) -> None:
-    sampling.read_request(fields, TYPICAL, n=8, most=limits.completions, limits=limits)
-    fields.text("example")
-
-
 def _estimate(fields: Recorder, limits: Limits) -> None:
     _sample(fields, limits)
     method = Recorder(())
@@ -196,12 +191,14 @@ def _estimate(fields: Recorder, limits: Limits) -> None:
 
 
 def _inpaint(fields: Recorder, limits: Limits) -> None:
-    _complete(fields, limits)
+    sampling.read_request(fields, TYPICAL, n=8, most=limits.completions, limits=limits)
+    fields.text("example")
     fields.choice("mask", NAMES, "left")
 
 
 def _restore(fields: Recorder, limits: Limits) -> None:
-    _complete(fields, limits)
+    restoring.read_request(fields, TYPICAL, limits)
+    fields.text("example")
     restoring.read_method(fields)
 
 

@@ -21,6 +21,7 @@ from scorefield.operators import Mask, Operator
 from scorefield.posteriors import ITERATIONS, METHODS, NOISE, Measurement
 from scorefield.samplers import State
 from scorefield.samplers.watched import Watched
+from scorefield.web import sampling
 from scorefield.web.estimates import Speeds, Work
 from scorefield.web.jobs import Job, Result, Update
 from scorefield.web.limits import Limits
@@ -67,6 +68,13 @@ class Given(NamedTuple):
     operator: Operator
     original: np.ndarray | None
     """Bytes (H, W, C), as the model sees it; None if only the measurement is known."""
+
+
+def read_request(fields: Fields, card: Card, limits: Limits) -> SampleRequest:
+    """The restorations that a request asks for."""
+    return sampling.read_request(
+        fields, card, n=8, most=limits.completions, limits=limits, usual=card.restoration_sampler
+    )
 
 
 def read_method(fields: Fields) -> Method:
@@ -132,7 +140,7 @@ def restore_job(models: Models, request: SampleRequest, method: Method, given: G
     command += ["--noise", str(method.noise), "--method", method.name]
     command += ["--iterations", str(method.iterations)] if method.name == "mmps" else []
     command += ["--strength", str(method.strength)] if method.name in ("dps", "diffpir") else []
-    command += [*words_of(request), "--out", "restored.png"]
+    command += [*words_of(request, card.restoration_sampler), "--out", "restored.png"]
     measurement = method.measurement(given.y, given.operator)
     original = None if given.original is None else to_float(given.original[None])
 

@@ -95,6 +95,16 @@ def test_each_sample_its_own_measurement() -> None:
         torch.testing.assert_close(together[k], alone[k], rtol=1e-4, atol=1e-5)
 
 
+def test_the_sampler_of_restorations_is_the_default() -> None:
+    y = torch.rand(1, 2, 2)
+    own: Any = model().restoration_sampler
+    assert (own.name, own.calls, own.churn) == ("heun", 35, 8.0)
+    settings: dict[str, Any] = {"noise": 0.05, "n": 2, "label": "a"}
+    made = model().restore(y, Downsample(2), **settings)
+    assert torch.equal(made, model().restore(y, Downsample(2), sampler=own, **settings))
+    assert not torch.equal(made, model().restore(y, Downsample(2), sampler=Heun(calls=35), **settings))
+
+
 def test_clear_errors() -> None:
     with pytest.raises(ValueError, match=r"y must have the shape of A\(x\), \(1, 2, 2\), or a batch of 3 such"):
         model().restore(torch.rand(1, 4, 4), Downsample(2), noise=0.1, n=3)

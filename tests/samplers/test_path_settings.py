@@ -28,6 +28,7 @@ from scorefield.samplers import (
     NoiseLevels,
     PredictorCorrector,
     changed,
+    for_restoring,
     from_dict,
     options,
     to_dict,
@@ -205,6 +206,19 @@ def test_changed_samplers_get_a_schedule() -> None:
     assert changed(mine, {"churn": 0.1}, accepted=RANGE) == Heun(sigmas=(9, 2, 1), churn=0.1)
     assert changed(mine, {"calls": 5}, accepted=RANGE) == Heun(calls=5).scheduled(RANGE)
     assert changed(mine, {}, name="annealed_langevin", accepted=LIST) == AnnealedLangevin(LIST.listed)
+
+
+def test_restorations_have_fresh_noise() -> None:
+    """In the place of a probability flow. Raised by √2, the largest noise level is still one that the network knows."""
+    for own in (AdamsBashforth(calls=10), Heun(calls=19), DPMpp2M()):
+        found = for_restoring(own, RANGE).scheduled(RANGE)
+        assert (type(found), found.calls, found.churn, found.churn_max) == (Heun, 35, 8.0, 25.0)
+        raised = [s for s in found.sigmas if s <= found.churn_max]
+        assert RANGE.high / 2 < raised[0] * math.sqrt(2) < RANGE.high
+        assert for_restoring(own, LIST) is own  # churn asks for noise levels that are not in the list
+    assert for_restoring(AnnealedHMC(calls=9), RANGE) == AnnealedHMC(calls=9)
+    paper = AnnealedLangevin(LEVELS)
+    assert for_restoring(paper, LIST) is paper
 
 
 def test_calls_of_annealed_langevin_keep_its_way() -> None:

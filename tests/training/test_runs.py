@@ -211,7 +211,7 @@ def test_a_run_told_to_stop_while_it_draws_leaves_that_to_the_next(
         for question in ("due", "signalled"):
             patch.setattr(Stop, question, lambda self: any(run.glob("checkpoints/model-*")))
         quick(recipe, run, say=said.append)
-    assert said[1] == "no samples at step 2: the run was told to stop"
+    assert "no samples at step 2: the run was told to stop" in said
     assert not list(run.glob("samples/*"))
     quick(recipe, run, resume=True, say=said.append)
     assert "drawing the samples of step 2" in said

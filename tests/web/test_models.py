@@ -130,6 +130,10 @@ def test_samplers_suit_the_noise_levels_of_a_model(live: Live, tmp_path: Path) -
     assert (names[0], sorted(names)) == ("heun", sorted(samplers.SAMPLERS))
     assert (pets_card["quick"], pets_card["range"]) == ({"sampler": "dpmpp_2m", "calls": 20}, [0.1, 2.0])
     assert pets_card["flow"] == {"sampler": "heun", "calls": 3}
+    assert tiny["restoring"] is None  # its own
+    restoring = pets_card["restoring"]
+    assert (restoring["name"], restoring["calls"]) == ("heun", 35)
+    assert (restoring["settings"]["churn"], restoring["settings"]["churn_max"]) == (8.0, 1.0)
     assert (tiny["labels"], tiny["null_label"], pets_card["null_label"]) == ((), False, True)
     for each in (*tiny["samplers"], *pets_card["samplers"]):
         assert each["about"].endswith(".")

@@ -185,9 +185,9 @@ def test_backward_passes_count_in_the_estimate(live: Live) -> None:
     speeds._seconds.clear()  # those of the jobs before
     speeds.record(plain, 0.5)
     asked = {"model": "tiny", "n": 2, **FEW}
-    for method, seconds in (("replace", 1.5), ("diffpir", 1.5), ("dps", 7.5), ("mmps", 19.5)):
+    for method, seconds in (("replace", 1.5), ("diffpir", 1.5), ("dps", 7.5), ("mmps", 31.5)):
         assert live.post("estimate", **asked, method=method).json() == {"seconds": seconds}
-    speeds.record(plain._replace(what=(plain.what, 3)), 2.0)
+    speeds.record(plain._replace(what=(plain.what, 5)), 2.0)
     assert live.post("estimate", **asked, method="mmps").json() == {"seconds": 6.0}
     speeds._seconds.clear()
 

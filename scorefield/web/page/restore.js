@@ -12,7 +12,7 @@ import { all, copy, count, digits, find, fromText, keep, make, numberIn, recalle
 const KEPT = 2e6; // bytes: a larger file is kept over a reload as the model sees it, since a browser keeps only a few MB
 const IN_LINK = 4096; // pixels: a larger mask that is painted makes a link too long
 const METHODS = {
-  mmps: "The best error bars, but slow: three backward passes for each call.",
+  mmps: "The best error bars, but slow: five backward passes for each call.",
   diffpir: "Fast: no backward pass. Its images differ too little from each other.",
   dps: "One backward pass for each call.",
   replace: "The paper’s: known pixels are overwritten at each step. Fast.",
@@ -28,7 +28,7 @@ export function makeTab(root, { models, limits }) {
   const form = find("form", root), { method, noise } = form.elements;
   const task = () => find("[name=task]:checked", root).value;
   const settings = new Settings(form, {
-    models, most: { n: limits.completions, steps: limits.steps, seconds: limits.work_seconds }, n: 5, words: "Restore", noun: "Restorations", least: 30,
+    models, most: { n: limits.completions, steps: limits.steps, seconds: limits.work_seconds }, n: 5, words: "Restore", noun: "Restorations", usual: ({ restoring, samplers }) => restoring ?? samplers[0],
     extra: () => ({ task: task() === "inpaint" ? `inpaint:${editor.name ?? "left"}` : taskWords(), method: method.value }),
   });
   let asked = 0, pressed = 0; // answers may arrive in another order than the requests were sent

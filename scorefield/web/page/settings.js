@@ -34,14 +34,14 @@ export function listClasses(select, { labels, null_label }, any = "Any") {
 
 export class Settings {
   /**
-   * `extra` gives more values of the form, on which the time of a job depends. `least` is the number of network calls
-   * from which on the page's own choice of a sampler is good enough.
+   * `extra` gives more values of the form, on which the time of a job depends. `usual` is the sampler of a model that the
+   * server takes if none is named.
    */
-  constructor(form, { models, most, n, words, noun, extra = () => ({}), least = 1 }) {
+  constructor(form, { models, most, n, words, noun, extra = () => ({}), usual = (model) => model.samplers[0] }) {
     form.prepend(fromTemplate("settings"));
     find(".actions", form).before(...all(".extra", form));
     explain(form);
-    Object.assign(this, { form, models, most, words, noun, extra, least, warned: null, planned: 0, timer: null });
+    Object.assign(this, { form, models, most, words, noun, extra, usual, warned: null, planned: 0, timer: null });
     const { model, sampler, calls, seed, steps, step_size } = form.elements;
     this.listModels();
     document.addEventListener("models", () => { this.listModels(); this.setModel({ keep: true }); });
@@ -160,9 +160,15 @@ export class Settings {
     return this.models.find(({ name }) => name === this.form.elements.model.value) ?? this.models[0];
   }
 
-  /** Shows a model's settings. Its sampler is its own, if that makes few calls, or else the one for few calls. */
+  /** The model's samplers as the server describes them, the usual one first. */
+  get samplers() {
+    const usual = this.usual(this.model);
+    return [usual, ...this.model.samplers.filter(({ name }) => name !== usual.name)];
+  }
+
+  /** Shows a model's settings. Its sampler is the usual one, if that makes few calls, or else the one for few calls. */
   setModel({ keep = false } = {}) {
-    const { shape: [channels, height, width], parameters, trained, start, data, samplers, quick, labels, null_label } = this.model;
+    const { shape: [channels, height, width], parameters, trained, start, data, quick, labels, null_label } = this.model, { samplers } = this;
     const details = [`${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}`];
     if (parameters) details.push(`${count(parameters)} parameters`);
     if (trained) details.push(`${count(trained)} training steps${data ? ` on ${data}` : ""}${start ? `, starting from ${start}` : ""}`);
@@ -173,14 +179,14 @@ export class Settings {
     listClasses(label, this.model);
     sampler.replaceChildren(...samplers.map(({ name }) => option(name, titleOf(name))));
     if (keep && samplers.some(({ name }) => name === before)) sampler.value = before;
-    else if (samplers[0].calls <= FEW) this.setSampler(samplers[0].name, Math.max(samplers[0].calls, this.least));
+    else if (samplers[0].calls <= FEW) this.setSampler(samplers[0].name, samplers[0].calls);
     else this.setSampler(quick.sampler, quick.calls);
     this.showFields();
   }
 
   /** The chosen sampler, as the server describes it. */
   get sampler() {
-    const { samplers } = this.model;
+    const { samplers } = this;
     return samplers.find(({ name }) => name === this.form.elements.sampler.value) ?? samplers[0];
   }
 
@@ -189,9 +195,9 @@ export class Settings {
     return this.sampler.name === LANGEVIN;
   }
 
-  /** Whether it is the model's own. */
+  /** Whether it is the usual one. */
   get own() {
-    return this.sampler === this.model.samplers[0];
+    return this.sampler.name === this.usual(this.model).name;
   }
 
   /** Network calls per image with the present settings. */
@@ -212,7 +218,8 @@ export class Settings {
     const { steps, denoise, calls } = this.form.elements, { langevin } = this;
     for (const part of [find(".pace", this.form), find(".pace-note", this.form), find(".steps-help", this.form), steps.closest(".two"), denoise.closest(".check")]) part.hidden = !langevin;
     calls.closest(".field").hidden = find(".calls-help", this.form).hidden = langevin;
-    find(".sampler-note", this.form).textContent = `${this.own ? "The model’s own. " : ""}${this.sampler.about}`;
+    const whose = this.sampler === this.model.samplers[0] ? "The model’s own. " : this.own ? "The usual one here. " : "";
+    find(".sampler-note", this.form).textContent = `${whose}${this.sampler.about}`;
     this.matchPace();
   }
 
@@ -276,7 +283,7 @@ export class Settings {
     return { ...asked, ...this.extra() };
   }
 
-  /** Sets the fields from a link's parameters. A link without a sampler means the model's own. */
+  /** Sets the fields from a link's parameters. A link without a sampler means the usual one. */
   write(parameters) {
     const { elements } = this.form;
     const model = parameters.get("model");
@@ -285,8 +292,8 @@ export class Settings {
     }
     if (model) elements.model.value = model;
     this.setModel();
-    const sampler = parameters.get("sampler") ?? this.model.samplers[0].name;
-    if (!this.model.samplers.some(({ name }) => name === sampler)) throw new Error(`The sampler “${sampler}” of the link does not suit ${this.model.name}.`);
+    const sampler = parameters.get("sampler") ?? this.samplers[0].name;
+    if (!this.samplers.some(({ name }) => name === sampler)) throw new Error(`The sampler “${sampler}” of the link does not suit ${this.model.name}.`);
     this.setSampler(sampler);
     for (const name of ["n", "seed", "calls", "steps", "step_size"]) if (parameters.has(name)) elements[name].value = parameters.get(name);
     elements.label.value = parameters.get("label") ?? "";

@@ -316,7 +316,7 @@ def fit_image(image: Image.Image, name: str, channels: int, fit: Fit) -> tuple[P
     """The pixels (H, W, C) of an image in mode L or RGB, in grey or in colour as a model wants it, cropped and resized;
     and a line about each change that may surprise."""
     colour, notes = image.mode == "RGB", list[str]()
-    if colour and channels == 1:
+    if colour and channels == 1 and _without_colour(image).mode == "RGB":
         notes.append(f"{name} has colours and the model's images are grey: only its brightness is used")
     if not colour and channels == 3:
         notes.append(f"{name} is grey and the model's images have colours: red, green and blue are the same in it")

@@ -15,7 +15,7 @@ from PIL import Image, ImageCms
 
 from data.image_files import GREYS, Array, noise, only, put, resized, stored
 from scorefield.data import load, pictures
-from scorefield.data.pictures import Fit, decode, describe_fit, fit_image, fit_to_model, open_image
+from scorefield.data.pictures import Fit, decode, describe_fit, fit_image, fit_to_model, flat, open_image
 
 COLOURS = noise(6, 5, 3)
 ALPHA = np.linspace(0, 255, 30).astype(np.uint8).reshape(6, 5)
@@ -410,6 +410,14 @@ def test_an_image_in_other_colours_than_the_models_is_noted() -> None:
     pixels, notes = fit_image(colour, "a.png", 1, Fit(size=(3, 3)))
     assert notes[1:] == ["a.png is cropped to the middle 5 × 5 and shrunk to 3 × 3, from 6 × 5 pixels (height × width)"]
     assert pixels.shape == (3, 3, 1)
+
+
+def test_grey_in_the_mode_of_colours_is_no_colour() -> None:
+    """As a drawing in a browser is: its three channels are equal, so that nothing is lost."""
+    drawn = Image.fromarray(GREYS).convert("RGBA")
+    pixels, notes = fit_image(flat(drawn), "a.png", 1, Fit())
+    assert notes == []
+    assert np.array_equal(pixels[..., 0], GREYS)
 
 
 # ---------------------------------------------------------------- what is told about files

@@ -127,6 +127,13 @@ def test_several_runs_share_the_charts_over_steps_and_by_sigma(page: Any, addres
     colours = [line.evaluate("path => getComputedStyle(path).stroke") for line in lines.all()]
     assert len(set(colours)) == 2
     assert len({line.get_attribute("stroke-dasharray") for line in lines.all()}) == 2  # not by the colour alone
+    rate = page.locator("[data-chart=rate]")  # the lines end at steps 100 and 16,500
+    assert rate.locator(".legend span").text_content() == "latest values"
+    assert "–" not in rate.locator(".legend button b").all_text_contents()
+    rate.locator("svg").focus()
+    page.keyboard.press("ArrowLeft")  # the last step
+    assert rate.locator(".legend span").text_content() == "at step 16,500"
+    assert rate.locator(".legend button b >> nth=0").text_content() == "–"
     page.get_by_role("radio", name="by σ").focus()
     page.keyboard.press("Space")
     page.focus("#monitor [data-chart=levels] svg")

@@ -36,6 +36,7 @@ function logTicks(low, high) {
 }
 
 const capital = (words) => words[0].toUpperCase() + words.slice(1);
+const lastOf = (points) => points.findLast(([, value]) => value != null);
 
 export class Chart {
   /** `where` names a place on the x-axis in the legend, xName the axis. `least` is what both axes show at least. */
@@ -59,15 +60,21 @@ export class Chart {
 
   /**
    * Lines are { name, colour, points: [[x, value or null], ...] }, and optionally dash, dots, faint, and quiet, which have
-   * no legend. The legend shows the values at `usual`, or at the last x, until the pointer is at another.
+   * no legend. The legend shows the values at `usual`, if lines reach that far, or else the latest ones, until the pointer
+   * is at another place.
    */
   show(lines) {
     this.lines = lines.filter(({ points }) => points.length);
     this.steps = [...new Set(this.lines.flatMap(({ points }) => points.map(([step]) => step)))].sort((a, b) => a - b);
-    const last = (points) => points.findLast(([, value]) => value != null);
-    const ends = this.lines.filter(({ points, quiet }) => !quiet && last(points)).map(({ name, points }) => `${name}: ${digits(last(points)[1])}`);
-    this.svg.setAttribute("aria-label", ends.length ? `${this.label} ${capital(this.where(this.steps.at(-1)))}: ${ends.join(", ")}` : this.label);
+    const ends = this.lines.filter(({ points, quiet }) => !quiet && lastOf(points)).map(({ name, points }) => `${name}: ${digits(lastOf(points)[1])}`);
+    this.svg.setAttribute("aria-label", ends.length ? `${this.label} ${capital(this.latest)}: ${ends.join(", ")}` : this.label);
     this.draw();
+  }
+
+  /** Where the latest values were measured, in words: lines may end at different places. */
+  get latest() {
+    const ends = new Set(this.lines.filter(({ quiet }) => !quiet).flatMap(({ points }) => lastOf(points)?.[0] ?? []));
+    return ends.size === 1 ? this.where(...ends) : "latest values";
   }
 
   get visible() {
@@ -137,7 +144,7 @@ export class Chart {
     this.point(this.steps.reduce(near));
   }
 
-  /** Shows the values at a step, or the last ones if it is null. */
+  /** Shows the values at a step, or the latest ones if it is null. */
   point(step) {
     this.at = step;
     if (this.rule && this.x) {
@@ -149,10 +156,11 @@ export class Chart {
 
   drawLegend() {
     const focused = this.legend.contains(document.activeElement) ? document.activeElement.dataset.name : null;
-    const shown = this.at ?? this.usual ?? this.steps?.at(-1);
+    const shown = this.at ?? (this.usual <= this.steps?.at(-1) ? this.usual : null); // null: the latest values, wherever they are
     const light = (name) => { for (const path of this.svg.querySelectorAll("path")) path.classList.toggle("lit", path.dataset.name === name); };
     const entries = this.lines.filter(({ quiet }) => !quiet).map(({ name, colour, points, dash }) => {
-      const known = points.filter(([step, value]) => step <= shown && value != null).at(-1);
+      const last = lastOf(points); // beyond it, nothing is known
+      const known = shown == null ? last : shown <= last?.[0] ? lastOf(points.filter(([step]) => step <= shown)) : null;
       const swatch = make("i", { className: dash ? "dashed" : "" });
       swatch.style.color = colour;
       const button = make("button", { type: "button", title: "Show or hide" }, swatch, name, make("b", {}, known ? digits(known[1]) : "–"));
@@ -166,7 +174,7 @@ export class Chart {
       for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => light(null));
       return button;
     });
-    if (shown != null && entries.length) entries.push(make("span", {}, this.where(shown)));
+    if (entries.length) entries.push(make("span", {}, shown == null ? this.latest : this.where(shown)));
     this.legend.replaceChildren(...entries);
     if (focused) entries.find((each) => each.dataset?.name === focused)?.focus();
   }

@@ -51,6 +51,7 @@ const BODY = `
 <table class="shares"><caption>Share of the points nearest to each mode</caption>
 <thead><tr><th scope="col">Mode</th><th scope="col">Weight</th><th scope="col">True</th><th scope="col" class="left"></th><th scope="col" class="right"></th><th><span class="sr">Remove</span></th></tr></thead><tbody></tbody></table>
 <div class="buttons"><button type="button" class="add">Add a mode</button><button type="button" class="reset">As in the paper</button><button type="button" class="link">Copy link</button></div>
+<p class="small own-modes" hidden>The text above is about the paper’s two modes. These are others.</p>
 <h2>Distance to the exact distribution</h2>
 <p class="small">Of 10,000 points, by the number of calls. Exact samples are not at 0 either, by chance.</p>
 <div class="chart curve"></div>
@@ -238,6 +239,7 @@ export function makeTab(root) {
 
   /** Shows the share of the points that are nearest to each mode. */
   function showShares(states) {
+    find(".own-modes", root).hidden = JSON.stringify(modes) === JSON.stringify(PAPER());
     const rows = all("tbody tr", root);
     const fill = (column, texts) => texts.forEach((text, k) => { find(`.${column}`, rows[k]).textContent = text; });
     fill("true", percentages(modes.map(({ weight }) => weight)));

@@ -168,7 +168,7 @@ class Api:
             async with self._decoding:
                 names, images = await run_in_threadpool(interpolating.fit_ends, ends, card, self.limits)
         job = interpolating.interpolation_job(self.models, way, self.limits, names, images)
-        return await self._submit(request, job, None if ends else interpolating.as_request(way))
+        return await self._submit(request, job, interpolating.as_request(way))
 
     async def playground(self, request: Request) -> Response:
         fields = Fields(await read_json(request, self.limits), playground.JOB_FIELDS)

@@ -18,7 +18,7 @@ from scorefield.samplers.watched import Watched
 from scorefield.web.estimates import Work
 from scorefield.web.jobs import Job, Update
 from scorefield.web.limits import Limits
-from scorefield.web.models import Card, Models
+from scorefield.web.models import SOLVER_CALLS, Card, Models
 from scorefield.web.requests import Fields, Upload, bad, fit_upload, malformed
 from scorefield.web.sampling import SampleRequest, read_label, watched_updates, work_of
 
@@ -56,7 +56,7 @@ def read_way(fields: Fields, card: Card, limits: Limits, *, images: bool) -> Way
     try:
         label = read_label(fields.text_or_whole("label"), card.header.labels)
         assert calls is None or isinstance(calls, int)
-        sampler = interpolation.deterministic(card.sampler, calls, card.accepted)
+        sampler = interpolation.deterministic(card.sampler, SOLVER_CALLS if images else calls, card.accepted)
     except ValueError as error:
         raise bad(str(error)) from error
     if images and label is None and card.header.labels and not card.null_label:
@@ -129,7 +129,7 @@ def interpolation_job(
 
 
 def as_request(way: Way) -> SampleRequest:
-    """A request for as many samples with the same sampler."""
+    """A request for as many samples with the same sampler; between images, for samples that take about as long."""
     return SampleRequest(way.card, way.frames, 0, way.sampler, way.label)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
@@ -217,8 +217,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:80]}..."
 
 
-def open_upload(upload: Upload, limits: Limits) -> Image.Image:
-    """The image in a file, grey or RGB, rotated as its EXIF orientation says.
+def open_upload(upload: Upload, limits: Limits, *, tell: Callable[[str], object] = pictures.unheard) -> Image.Image:
+    """The image in a file, grey or RGB, rotated as its EXIF orientation says. `tell` is that of `pictures.decode`.
 
     The size is read from the file's header: a small file that would fill the memory is refused before it is decoded.
     """
@@ -235,13 +235,13 @@ def open_upload(upload: Upload, limits: Limits) -> Image.Image:
 
     try:
         with pictures.without_warnings():
-            return pictures.decode(io.BytesIO(upload.content), check_size=check_size)
+            return pictures.decode(io.BytesIO(upload.content), check_size=check_size, tell=tell)
     except HTTPException:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise too_large("it") from None
     except pictures.NotAnImageError:
-        raise HTTPException(415, f"the file is no image that can be read (send {pictures.KINDS})") from None
+        raise HTTPException(415, f"the file cannot be read as an image (send {pictures.KINDS})") from None
     except MemoryError:
         raise HTTPException(503, "the server has too little memory for this image (make it smaller)") from None
     except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
@@ -251,9 +251,12 @@ def open_upload(upload: Upload, limits: Limits) -> Image.Image:
 
 def fit_upload(upload: Upload, card: Card, limits: Limits) -> tuple[np.ndarray, list[str]]:
     """The image as the model sees it, (H, W, C), and a line about each change that may surprise."""
-    picture = open_upload(upload, limits)
+    traits = list[str]()
+    picture = open_upload(upload, limits, tell=traits.append)
     fit = pictures.fit_to_model(card.shape, card.header.recipe.crop, picture.size)
-    return pictures.fit_image(picture, upload.name, card.shape[0], fit)
+    pixels, notes = pictures.fit_image(picture, upload.name, card.shape[0], fit)
+    first = [f"{upload.name} is {pictures.TRAITS['frames']}"] if "frames" in traits else []
+    return pixels, first + notes
 
 
 def read_mask(upload: Upload, card: Card, limits: Limits) -> Tensor:

@@ -134,8 +134,8 @@ def header_alone(width: int, height: int) -> bytes:
 
 
 IMAGES = {
-    "text": (b"just some words", 415, "no image that can be read (send PNG"),
-    "empty": (b"", 415, "no image"),
+    "text": (b"just some words", 415, "cannot be read as an image (send PNG"),
+    "empty": (b"", 415, "as an image"),
     "50,000 pixels wide": (picture((50_000, 1)), 413, "50,000 × 1 has too many pixels"),
     "30 million pixels": (header_alone(6000, 5000), 413, "at most 25,000,000 pixels"),
     "a bomb": (header_alone(20_000, 20_000), 413, "too large"),
@@ -143,9 +143,9 @@ IMAGES = {
     "no pixels": (header_alone(20, 20), 415, "damaged or cut short"),
     "truncated JPEG": (picture((200, 200), "JPEG")[:1500], 415, "damaged or cut short"),
     "truncated PNG": (picture((200, 200), "PNG")[:300], 415, "damaged or cut short"),
-    "PPM": (picture(kind="PPM"), 415, "no image"),
-    "an SVG": (b'<svg xmlns="http://www.w3.org/2000/svg"/>', 415, "no image"),
-    "EPS": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", 415, "no image"),
+    "PPM": (picture(kind="PPM"), 415, "as an image"),
+    "an SVG": (b'<svg xmlns="http://www.w3.org/2000/svg"/>', 415, "as an image"),
+    "EPS": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", 415, "as an image"),
     "too large": (bytes(300_000), 413, "at most 200,000 bytes"),
 }
 
@@ -174,7 +174,7 @@ FORMS: list[tuple[dict[str, bytes], dict[str, Any], int, str]] = [
     ),
     ({"mask": header_alone(20_000, 20_000)}, {"example": "9"}, 413, "too large"),
     ({"mask": picture((10, 12))[:48]}, {"example": "9"}, 415, "damaged or cut short"),
-    ({"mask": b"text"}, {"example": "9"}, 415, "no image"),
+    ({"mask": b"text"}, {"example": "9"}, 415, "as an image"),
     ({}, {"example": "9", "n": 17}, 400, "n must be from 1 to 16"),
     ({}, {"example": "9", "n": "many"}, 422, "n must be a whole number"),
     ({}, {"example": "9", "n": "1.0"}, 422, "n must be a whole number"),

@@ -129,7 +129,7 @@ def test_samplers_suit_the_noise_levels_of_a_model(live: Live, tmp_path: Path) -
     names = [each["name"] for each in pets_card["samplers"]]
     assert (names[0], sorted(names)) == ("heun", sorted(samplers.SAMPLERS))
     assert (pets_card["quick"], pets_card["range"]) == ({"sampler": "dpmpp_2m", "calls": 20}, [0.1, 2.0])
-    assert pets_card["flow"] == {"sampler": "heun", "calls": 3}
+    assert pets_card["flow"] == {"sampler": "heun", "calls": 3, "solver_calls": 170}
     assert tiny["restoring"] is None  # its own
     restoring = pets_card["restoring"]
     assert (restoring["name"], restoring["calls"]) == ("heun", 35)

@@ -143,7 +143,7 @@ def test_an_image_that_is_the_measurement_itself(live: Live) -> None:
         ({}, {"example": "9", "iterations": 11}, 400, "iterations must be from 1 to 10"),
         ({}, {"example": "9", "measured": "maybe"}, 422, "measured must be true or false"),
         ({"mask": hole()}, {"example": "9", "task": "superres:2"}, 422, "a mask belongs to the task inpaint"),
-        ({"image": b"no"}, {"task": "superres:2"}, 415, "no image"),
+        ({"image": b"no"}, {"task": "superres:2"}, 415, "as an image"),
         ({"image": picture((5, 6))}, {"task": "superres:2", "measured": 1}, 400, "the measurement of superres:2 is"),
     ],
     ids=lambda value: str(value)[:40],

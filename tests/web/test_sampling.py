@@ -294,6 +294,15 @@ def test_an_image_is_fitted_as_training_images_are(live: Live, kind: str, tmp_pa
     assert np.array_equal(opened(answer.content), pictures.crop_and_resize(image, "", pictures.Fit(size=(8, 8))))
 
 
+def test_the_first_frame_of_an_animation_is_used_with_a_note(live: Live) -> None:
+    first, second = (Image.new("L", SHAPE[:0:-1], grey) for grey in (10, 200))
+    made = io.BytesIO()
+    first.save(made, "GIF", save_all=True, append_images=[second])
+    answer = live.client.post("/api/fit", data={"model": "tiny"}, files={"image": ("a.gif", made.getvalue())})
+    assert unquote(answer.headers["X-Note"]) == "a.gif is animated or with several pages, of which the first is used"
+    assert (opened(answer.content) == 10).all()
+
+
 def test_an_image_is_cropped_as_training_images_were(live: Live) -> None:
     card, content = live.server.models.cards()["tiny"], picture((40, 30))
     recipe = replace(card.header.recipe, crop=20)

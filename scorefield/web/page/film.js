@@ -147,7 +147,7 @@ export class Film {
       const ahead = status.position;
       this.progress(ahead ? `Waiting: ${ahead} ${ahead === 1 ? "job" : "jobs"} ahead.` : "About to start …", 0);
     } else if (status.state === "running") {
-      const left = status.seconds_left == null ? (status.total === 1 ? "Working …" : "") : `${duration(status.seconds_left)} left`;
+      const left = status.total === 1 ? "Working …" : status.seconds_left == null ? "" : `${duration(status.seconds_left)} left`;
       this.progress(left, part, !part ? "Started" : part < 1 ? `${25 * Math.floor(4 * part)} %` : "The last images arrive");
     }
     if (!this.frames.length) this.caption(status);

@@ -43,6 +43,8 @@ SIZE = 12
 LARGE = (40, 30)
 """Width and height of another model's images, whose pixels are small on the screen."""
 RUN = "first"
+MORE = "try { localStorage.setItem('more', 'open') } catch { /* not allowed */ }"
+"""A script for a new page: the user has left “More settings” open."""
 GREY = 100
 """The grey value of all samples of that run's last step."""
 
@@ -109,6 +111,7 @@ def page(browser: Any, address: str) -> Iterator[Any]:
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("request", lambda request: None if own(request.url, address) else problems.append(request.url))
     page.expected = []  # patterns of problems that a test expects
+    page.add_init_script(MORE)
     page.route("**/api/estimate", lambda route: route.fulfill(json={"seconds": 1}))
     yield page
     page.close()

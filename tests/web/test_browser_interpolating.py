@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from web.browser import SIZE, downloaded, draw, pixels, until
+from web.browser import SIZE, downloaded, draw, picture, pixels, until
 from web.browser import address as address
 from web.browser import browser as browser
 from web.browser import page as page
@@ -39,6 +40,9 @@ def test_a_slider_leads_from_seed_to_seed_and_a_link_makes_the_same(page: Any, a
         page.keyboard.press("ArrowRight")
     assert len(set(seen)) == 4
     link = page.url
+    thumbnail = page.get_attribute("#gallery li img", "src").partition(",")[2]
+    quarters = picture(base64.b64decode(thumbnail)).reshape(2, 48, 2, 48).std((1, 3))
+    assert quarters.min() > 10  # the four images, and no bars
     page.goto("about:blank")
     page.goto(link)
     page.wait_for_selector("#interpolate .after:not([hidden])")
@@ -74,3 +78,60 @@ def test_without_a_model_for_all_noise_levels_the_page_says_what_to_do(page: Any
     page.wait_for_selector("#interpolate .cannot:not([hidden])")
     assert page.is_hidden("#interpolate form")
     assert "scorefield train unet-mnist" in page.text_content("#interpolate .cannot")
+
+
+def test_a_long_interpolation_needs_a_second_press_and_a_link_to_it_starts_nothing(page: Any, address: str) -> None:
+    asked: list[str] = []
+    works: list[dict[str, Any]] = []
+
+    def estimate(route: Any) -> None:
+        works.append(route.request.post_data_json)
+        route.fulfill(json={"seconds": 5.0 * works[-1]["n"] * works[-1]["calls"]})
+
+    page.on("request", lambda sent: asked.append(sent.url) if sent.url.endswith("/api/interpolate") else None)
+    page.unroute("**/api/estimate")
+    page.route("**/api/estimate", estimate)
+    page.goto(f"{address}/#/interpolate?model=pets&frames=2&seed=0&to_seed=1&calls=60")
+    page.wait_for_selector("#interpolate .confirm:not([hidden])")
+    words = page.text_content("#interpolate .confirm p").replace("\u00a0", " ")
+    assert "These settings take about 10 min. Press “Interpolate” to start." in words
+    assert "A path of 3 calls takes about 30 s." in words
+    page.check("#interpolate [name=ends][value=images]", force=True)
+    assert page.is_hidden("#interpolate .confirm")
+    page.click("#interpolate .primary")
+    page.wait_for_selector("#interpolate .confirm:not([hidden])")
+    assert works[-1]["calls"] == 170  # about what the solver takes
+    assert page.text_content("#interpolate .primary").replace("\u00a0", " ") == "Interpolate: about 28 min"
+    page.wait_for_timeout(300)
+    assert asked == []
+    page.wait_for_timeout(700)  # no double click
+    page.click("#interpolate .primary")
+    page.wait_for_selector("#interpolate .after:not([hidden])")
+    assert len(asked) == 1
+    page.reload()  # shown again, not made again
+    page.wait_for_selector("#interpolate .after:not([hidden])")
+    assert len(asked) == 1
+
+
+def test_each_class_is_listed_once_and_a_link_with_another_is_refused(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/interpolate?model=pets&frames=2&label=bird")
+    until(page, "document.querySelector('#interpolate .error')?.textContent.includes('no class “bird”')")
+    classes = page.locator("#interpolate [name=label] option")
+    assert classes.all_text_contents() == ["Of each end", "cat", "dog", "7", "No class"]
+    page.check("#interpolate [name=ends][value=images]", force=True)
+    assert classes.all_text_contents() == ["No class", "cat", "dog", "7"]
+    page.evaluate("location.hash = '#/interpolate?model=pets&frames=2&example=2&to_example=none'")
+    until(page, "document.querySelector('#interpolate .error').textContent.includes('no two examples of pets')")
+    assert page.is_hidden("#interpolate .after")
+
+
+def test_a_file_that_is_no_image_is_named_in_an_alert(page: Any, address: str, tmp_path: Path) -> None:
+    page.expected = ["415"]
+    page.goto(f"{address}/#/interpolate")
+    page.wait_for_selector("#interpolate [name=model] option", state="attached")
+    page.check("#interpolate [name=ends][value=images]", force=True)
+    (tmp_path / "words.png").write_text("words")
+    page.set_input_files("#interpolate .end[data-end=image] [type=file]", tmp_path / "words.png")
+    page.wait_for_selector("#interpolate .end[data-end=image] [role=alert]:not([hidden])")
+    assert "words.png: " in page.text_content("#interpolate .end[data-end=image] [role=alert]")
+    assert page.text_content("#interpolate .end[data-end=image] .chosen") == "Example 2"  # still in use

@@ -107,6 +107,7 @@ def test_ready_made_holes_are_those_of_the_command_line(page: Any, address: str)
         page.click(f"#restore .tools button:has-text('{words}')")
         draw(page, "restore")
         assert f"--task inpaint:{name} " in page.text_content("#restore .command code")
+        assert page.locator("#restore .downloads button:has-text('Mask')").count() == 0  # the command needs none
         page.eval_on_selector("#restore .after", "after => { after.hidden = true }")
     page.click("#restore [data-do=invert]")
     draw(page, "restore")
@@ -160,10 +161,10 @@ def test_what_is_wrong_with_a_file_or_is_lost_of_it_is_said_beside_it(page: Any,
         page,
         "document.querySelector('#restore .image-error').textContent.startsWith('big.png: the file has 10,000,001 ')",
     )
-    (tmp_path / "words.png").write_text("no image")
+    (tmp_path / "words.png").write_text("words")
     page.set_input_files("#restore [type=file]", tmp_path / "words.png")
     until(page, "document.querySelector('#restore .image-error').textContent.startsWith('words.png: ')")
-    assert "no image" in page.text_content("#restore .image-error")
+    assert "cannot be read as an image" in page.text_content("#restore .image-error")
     assert page.get_attribute("#restore .examples button >> nth=0", "aria-pressed") == "true"  # still in use
 
 
@@ -194,6 +195,7 @@ def test_image_hole_settings_and_restorations_survive_a_reload(page: Any, addres
     page.click("#restore .examples button >> nth=3")
     until(page, "document.querySelector('#fitted').textContent.startsWith('Example 5')")
     page.click("#restore [data-preset=center]")
+    page.mouse.click(*place(page, 0.5, 0.5))  # four pixels in a corner
     page.select_option("#restore [name=sampler]", "annealed_langevin")
     page.check("#restore [name=pace][value='10']", force=True)
     page.fill("#restore [name=n]", "2")
@@ -217,7 +219,7 @@ def test_image_hole_settings_and_restorations_survive_a_reload(page: Any, addres
     assert page.get_attribute("#restore .examples button >> nth=3", "aria-pressed") == "true"
     assert len(asked) == 1
     mask = picture(downloaded(page, "#restore .downloads button:has-text('Mask')")[1])
-    assert (mask == 0).sum() == 36
+    assert (mask == 0).sum() == 40
     assert downloaded(page, "#restore .downloads button:has-text('Example')")[0] == "5.png"
 
     image = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE), np.uint8)
@@ -535,3 +537,159 @@ def test_a_drawing_is_an_image_to_restore(page: Any, address: str) -> None:
     draw(page, "restore")
     assert "could not hold your own image" in page.text_content("#restore .downloads")
     assert page.url.endswith("#/restore")
+
+
+def test_a_link_restores_its_example_and_no_other_however_late_that_comes(page: Any, address: str) -> None:
+    held: list[Any] = []
+    page.route("**/api/examples/2.png", lambda route: held.append(route))  # the example with which the tab begins
+    page.goto(f"{address}/#/restore?model=pets&n=1&calls=3&task=superres:2&method=diffpir&noise=0.01&example=3")
+    page.wait_for_selector("#restore .after:not([hidden])")
+    for route in held:
+        route.continue_()
+    page.wait_for_load_state("networkidle")
+    assert page.text_content("#fitted").startswith("Example 3,")
+    assert "--image 3.png" in page.text_content("#restore .command code")
+    assert page.url.endswith("&example=3")
+    assert page.get_attribute("#restore .examples button[aria-pressed=true]", "value") == "3"
+
+
+BAD_LINKS = {
+    "task=superres:99": "task “superres:99” does not suit pets",
+    "task=superres": "task “superres” does not suit pets",
+    "task=blur": "task “blur” does not suit pets",
+    "task=blur:99": "task “blur:99” does not suit pets",
+    "task=blur:1&method=replace": "method “replace” does not suit its task",
+    "method=magic": "method “magic” does not suit its task",
+    "label=bird": "no class “bird”",
+    "example=none": "Example none: ",
+}
+
+
+@pytest.mark.parametrize("bad", BAD_LINKS)
+def test_a_link_with_a_bad_value_is_refused(page: Any, address: str, bad: str) -> None:
+    page.expected = ["404"]
+    asked: list[str] = []
+    page.on("request", lambda sent: asked.append(sent.url) if sent.url.endswith("/api/restore") else None)
+    page.goto(f"{address}/#/restore?model=pets&n=1&calls=3&{bad if 'example' in bad else f'{bad}&example=3'}")
+    where = "#restore .image-error" if "example" in bad else "#restore .error"
+    page.wait_for_selector(f"{where}:not([hidden])")
+    assert BAD_LINKS[bad] in page.text_content(where)
+    page.wait_for_timeout(300)
+    assert asked == []
+
+
+def save_noise(path: Path, seed: int) -> Path:
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (SIZE, SIZE), np.uint8)).save(path)
+    return path
+
+
+def restore_own(page: Any, file: Path) -> str:
+    """Restore the image of a file; what is drawn."""
+    page.set_input_files("#restore [type=file]", file)
+    until(page, f"document.querySelector('#fitted').textContent.startsWith('{file.name}')")
+    draw(page, "restore")
+    return pixels(page, "#restore canvas.sheet")
+
+
+def test_an_own_image_and_its_restorations_survive_a_reload(page: Any, address: str, tmp_path: Path) -> None:
+    open_editor(page, address)
+    page.select_option("#restore [name=model]", "pets")
+    page.fill("#restore [name=calls]", "3")
+    page.click("#restore [data-preset=left]")
+    page.fill("#restore [name=n]", "1")
+    draw(page, "restore")
+    assert "example=2" in page.url
+    file = save_noise(tmp_path / "mine.png", 1)
+    one = restore_own(page, file)
+    assert page.url.endswith("#/restore")
+    assert downloaded(page, "#restore .downloads button:has-text('Image (PNG)')") == ("mine.png", file.read_bytes())
+    page.reload()
+    page.wait_for_selector("#restore .after:not([hidden])")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('mine.png')")
+    assert pixels(page, "#restore canvas.sheet") == one
+    name, content = downloaded(page, "#restore .downloads button:has-text('Image (PNG)')")  # as the model sees it
+    assert (name, (picture(content) == picture(file.read_bytes())).all()) == ("mine.png", True)
+
+
+def test_results_of_own_images_are_kept_apart_and_lead_back_to_them(page: Any, address: str, tmp_path: Path) -> None:
+    page.goto(f"{address}/api")
+    page.evaluate("localStorage.clear()")  # what the tests before have left
+    open_editor(page, address)
+    page.select_option("#restore [name=model]", "pets")
+    page.fill("#restore [name=calls]", "3")
+    page.fill("#restore [name=n]", "1")
+    page.click("#restore [data-preset=top]")
+    first = restore_own(page, save_noise(tmp_path / "one.png", 1))
+    restore_own(page, save_noise(tmp_path / "two.png", 2))
+    titles = [each.get_attribute("alt") for each in page.locator("#gallery li img").all()]
+    assert titles == ["inpaint, two.png, pets", "inpaint, one.png, pets"]
+    page.evaluate("sessionStorage.clear()")
+    page.goto("about:blank")
+    page.goto(f"{address}/#/restore")
+    page.wait_for_selector("#restore .examples [aria-pressed=true]")
+    page.click("#gallery li:nth-child(2) a")
+    page.wait_for_selector("#restore .after:not([hidden])")
+    assert page.text_content("#fitted").startswith("one.png")
+    assert "--task inpaint:top" in page.text_content("#restore .command code")
+    assert pixels(page, "#restore canvas.sheet") == first
+    until(page, "document.querySelectorAll('#gallery li').length === 3")  # another job
+    page.evaluate("""() => localStorage.setItem('results', JSON.stringify(
+        JSON.parse(localStorage.results).map(({image, ...rest}) => rest)))""")
+    page.click("#gallery li:nth-child(2) a")
+    until(page, "document.querySelector('#restore .error').textContent.includes('image of this result was not kept')")
+
+
+def test_a_faster_method_is_offered_for_a_long_restoration(page: Any, address: str) -> None:
+    seconds = {"mmps": 660, "diffpir": 31}
+    page.unroute("**/api/estimate")
+    answer = lambda each: each.fulfill(json={"seconds": seconds[each.request.post_data_json["method"]]})  # noqa: E731
+    page.route("**/api/estimate", answer)
+    open_editor(page, address)
+    page.select_option("#restore [name=model]", "pets")
+    page.fill("#restore [name=n]", "1")
+    page.click("#restore [data-preset=left]")
+    page.click("#restore .primary")
+    page.wait_for_selector("#restore .confirm:not([hidden])")
+    words = page.text_content("#restore .confirm p").replace("\u00a0", " ")
+    assert "These settings take about 11 min." in words
+    assert "DiffPIR takes about 30 s." in words
+    assert page.text_content("#restore .faster") == "Take DiffPIR"
+    page.click("#restore .faster")
+    page.wait_for_selector("#restore .after:not([hidden])")
+    assert "--method diffpir" in page.text_content("#restore .command code")
+    assert page.input_value("#restore [name=method]") == "diffpir"
+
+
+@pytest.mark.parametrize("mend", ["[data-preset=left]", "[data-do=invert]"])
+def test_a_message_about_an_empty_hole_goes_when_it_is_painted(page: Any, address: str, mend: str) -> None:
+    open_editor(page, address)
+    page.click("#restore .primary")
+    assert page.text_content("#restore .error").startswith("Nothing is hidden")
+    page.click(f"#restore {mend}")
+    assert page.is_hidden("#restore .error")
+
+
+def test_a_dot_is_a_drawing_and_the_keyboard_has_a_cursor(page: Any, address: str) -> None:
+    open_editor(page, address)
+    page.click("#restore .own")
+    assert page.is_disabled("#restore .take")  # nothing is drawn
+    pad = "#restore .pad canvas"
+    page.click(pad, position={"x": 30, "y": 30})
+    assert shown(page, pad)[30, 30] == 255
+    assert page.is_enabled("#restore .take")
+    page.click("#restore .wipe")
+    assert page.is_disabled("#restore .take")
+    page.focus("#restore .own")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.tagName") == "CANVAS"
+    before = shown(page, pad)
+    assert before.max() > 200  # the cursor
+    page.keyboard.press("ArrowLeft")
+    assert (shown(page, pad) != before).any()
+    page.keyboard.press("Space")
+    page.click("#restore .take")
+    until(page, "document.querySelector('#fitted').textContent.startsWith('drawing.png')")
+    page.check("#restore [name=task][value=blur]", force=True)
+    left = shown(page, "#restore .preview canvas")
+    assert left[len(left) // 2, len(left) // 2] > 200  # the dot alone, enlarged, without the cursor
+    assert page.is_hidden("#restore .image-note")  # it is black and white, as the model's images are

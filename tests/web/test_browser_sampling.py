@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from web.browser import SIZE, downloaded, draw, picture, pixels, until
+from web.browser import MORE, SIZE, downloaded, draw, picture, pixels, until
 from web.browser import address as address
 from web.browser import browser as browser
 from web.browser import page as page
@@ -387,7 +388,10 @@ def test_a_long_job_needs_a_second_press_and_a_link_to_it_starts_nothing(page: A
 def test_the_server_s_own_estimate_is_shown(page: Any, address: str) -> None:
     page.unroute("**/api/estimate")
     page.goto(f"{address}/#/restore")
-    until(page, "/^Takes about \\d+\\s(s|min)\\.$/.test(document.querySelector('#restore .cost')?.textContent)")
+    until(
+        page,
+        "/^Takes (about \\d+|less than 1)\\s(s|min)\\.$/.test(document.querySelector('#restore .cost')?.textContent)",
+    )
 
 
 # ---------------------------------------------------------------- reloading, links and lists
@@ -491,7 +495,7 @@ def test_samplers_have_their_own_settings_and_those_of_the_model_stay_its_own(pa
     page.select_option("#sample [name=model]", "pets")
     langevin = page.locator("#sample").locator(".pace, [name=steps], [name=step_size], [name=denoise]")
     assert (langevin.locator("visible=true").count(), page.input_value("#sample [name=calls]")) == (0, "3")
-    assert page.text_content("#sample .sampler-note").startswith("The model’s own. The probability flow by Heun's")
+    assert page.text_content("#sample .sampler-note").startswith("The model’s own. The probability flow by Heun’s")
     page.fill("#sample [name=n]", "2")
     draw(page)
     page.fill("#sample [name=calls]", "5")
@@ -542,6 +546,7 @@ def test_a_step_is_shown_as_an_estimate_or_with_its_noise(page: Any, address: st
 def test_a_faster_sampler_is_offered_for_a_long_job_and_touch_takes_it(browser: Any, address: str) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, color_scheme="dark")
     page = context.new_page()
+    page.add_init_script(MORE)
     asked = requested_jobs(page)
 
     def estimate(route: Any) -> None:
@@ -589,3 +594,84 @@ def test_results_are_kept_in_this_browser_and_lead_back(page: Any, address: str)
     page.reload()
     page.wait_for_selector("#sample .after:not([hidden])")  # shown again, not made again
     assert page.is_hidden("#gallery")
+
+
+# ---------------------------------------------------------------- what is seen first, and what is under More settings
+
+
+def test_the_main_buttons_are_seen_at_once_and_on_a_phone_the_film(browser: Any, address: str) -> None:
+    film = {"n": 4, "columns": 2, "frames": 2, "sampler": "heun", "calls": 3, "sigmas": [1, 0.5], "trained": 5}
+    films = {"pets": film | {"shape": [1, SIZE, SIZE]}}
+    sheet = io.BytesIO()
+    Image.new("L", (2 * SIZE, 4 * SIZE), 200).save(sheet, "WEBP")
+    for width, height in ((1280, 720), (390, 844)):
+        context = browser.new_context(viewport={"width": width, "height": height})
+        page = context.new_page()
+        page.route("**/films/films.json", lambda route: route.fulfill(json=films))
+        page.route("**/films/pets.webp", lambda route: route.fulfill(body=sheet.getvalue(), content_type="image/webp"))
+        for tab in ("sample", "restore"):
+            page.goto(f"{address}/#/{tab}")
+            page.wait_for_selector(f"#{tab} [name=model] option", state="attached")
+            page.select_option(f"#{tab} [name=model]", "pets")
+            page.wait_for_selector(f"#{tab} {'.recorded' if tab == 'sample' else '.examples [aria-pressed=true]'}")
+            page.wait_for_timeout(100)
+            button = page.locator(f"#{tab} .primary").bounding_box()
+            if width > height:
+                assert button["y"] + button["height"] < height
+            elif tab == "sample":
+                shown = page.locator("#sample .recorded canvas").bounding_box()
+                assert shown["y"] + 100 < height
+                assert shown["y"] < button["y"]
+                page.focus("#sample .recorded button")  # the keyboard takes the same way
+                page.keyboard.press("Tab")
+                assert page.evaluate("document.activeElement.name") == "model"
+        context.close()
+
+
+def test_more_settings_stay_as_they_were_left_and_open_for_a_link_or_an_error(browser: Any, address: str) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/api/estimate", lambda route: route.fulfill(json={"seconds": 100}))
+    more = "#sample .more"
+    page.goto(f"{address}/#/sample?model=pets&n=2&seed=1")
+    page.wait_for_selector(more)
+    assert not page.evaluate(f"document.querySelector('{more}').open")
+    page.evaluate("location.hash = '#/sample?model=pets&n=2&calls=5'")
+    until(page, f"document.querySelector('{more}').open")
+    page.reload()
+    until(page, f"document.querySelector('{more}')?.open")  # the link says so again
+    page.click(f"{more} summary")
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_selector(more)
+    assert not page.evaluate(f"document.querySelector('{more}').open")
+    page.select_option("#sample [name=model]", "pets")
+    page.eval_on_selector("#sample [name=calls]", "field => { field.value = 'many' }")
+    page.click("#sample .primary")
+    page.wait_for_selector("#sample .wrong:not([hidden])")
+    assert page.evaluate("document.activeElement.name") == "calls"
+    page.click(f"{more} summary")
+    page.click(f"{more} summary")  # opened by the user
+    page.goto("about:blank")
+    page.goto(f"{address}/#/restore")
+    until(page, "document.querySelector('#restore .more')?.open")
+    context.close()
+
+
+def test_a_weight_of_guidance_that_seldom_makes_sense_has_a_warning(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/sample")
+    page.wait_for_selector("#sample [name=model] option", state="attached")
+    page.select_option("#sample [name=model]", "pets")
+    note = "#sample .guidance-note"
+    for weight, words in (
+        ("10", None),
+        ("1e9", "blocks of black and white"),
+        ("-5", "away from the class"),
+        ("0", None),
+    ):
+        page.fill("#sample [name=guidance]", weight)
+        assert page.is_visible(note) == (words is not None)
+        assert (words or "") in page.text_content(note)
+    page.fill("#sample [name=guidance]", "11")
+    page.select_option("#sample [name=model]", "mnist-small")  # which has none
+    assert page.is_hidden(note)

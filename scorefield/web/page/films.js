@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { layOut } from "./film.js";
+import { titleOf } from "./settings.js";
 import { digits, icon, make } from "./ui.js";
 
 const SECONDS = 4, REST = 2.5; // time to play a film, and to show its end before it begins again
@@ -40,7 +41,7 @@ function showFilm(container, { name, shape, trained }) {
     if (stopped) return;
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `A recorded film: ${film.n} samples of ${name} appear, first as blurs, then as images.`);
-    const how = `${film.sampler.replaceAll("_", " ")}, ${film.calls} calls`;
+    const how = `${titleOf(film.sampler)}, ${film.calls} calls`;
     const words = make("figcaption", { className: "small" }, `A recording: ${film.n} samples of ${name} (${how}), each step as the estimate of the clean images.`);
     figure = make("figure", { className: "recorded" }, make("div", { className: "stage" }, canvas), make("div", { className: "row" }, button, sigma), words);
     button.addEventListener("click", () => setPlaying(!playing));

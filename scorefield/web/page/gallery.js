@@ -3,6 +3,7 @@
 import { find, make } from "./ui.js";
 
 const KEY = "results", MOST = 24, SIDE = 96; // results that are kept, and the side of a picture in pixels
+const LARGE = 1e5; // characters: a larger image of the user is not kept
 const shelf = find("#gallery");
 let open = false;
 
@@ -40,15 +41,24 @@ export function showGallery(shown) {
   draw();
 }
 
-/** Keeps what a film shows, with the link that makes it again and words for it. It replaces an older result with the same link. */
-export function keepResult({ canvas }, link, words) {
-  const small = make("canvas", { width: SIDE, height: SIDE }), side = Math.min(canvas.width, canvas.height);
-  const context = small.getContext("2d");
-  context.fillStyle = "#888";
-  context.fillRect(0, 0, SIDE, SIDE);
-  const zoom = Math.min(1, SIDE / side); // the upper left part, if the picture is not square
-  context.drawImage(canvas, 0, 0, canvas.width * zoom, canvas.height * zoom);
-  store([{ picture: small.toDataURL("image/jpeg", 0.8), link, words }, ...results().filter((each) => each.link !== link)]);
+/** The user's own image of a result, { name, text }, if it was kept. */
+export const imageOf = (key) => results().find((each) => each.key === key)?.image;
+
+/**
+ * Keeps what a film shows, with the link that makes it again and words for it. It replaces an older result with the same
+ * link. A result of the user's own image, { name, text }, has a key instead, and keeps the image if it is small.
+ */
+export function keepResult(film, link, words, image = null) {
+  const { n, shape: [, height, width], frames, status } = film, sheet = frames.at(-1).image;
+  const across = Math.floor(Math.sqrt(n)), cells = across ** 2, size = SIDE / across, side = Math.min(width, height); // the middle of each
+  const small = make("canvas", { width: SIDE, height: SIDE }), context = small.getContext("2d");
+  for (let k = 0; k < cells; k++) { // if there are more images than cells, some of them, from the first to the last
+    const [x, y] = film.inSheet(Math.round((k * (n - 1)) / Math.max(1, cells - 1)));
+    context.drawImage(sheet, x + (width - side) / 2, y + (height - side) / 2, side, side, (k % across) * size, Math.floor(k / across) * size, size, size);
+  }
+  const kept = image?.text.length <= LARGE, key = image ? status.job : link;
+  const result = { picture: small.toDataURL("image/jpeg", 0.8), link: image ? `${link}&kept=${key}` : link, key, words: image && !kept ? `${words} (without the image)` : words };
+  store([kept ? { ...result, image } : result, ...results().filter((each) => (each.key ?? each.link) !== key)]);
   draw();
 }
 

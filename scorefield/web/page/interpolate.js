@@ -1,20 +1,57 @@
 // Interpolate: the images on the way from one to another, and a slider through them.
 
-import { estimate, post } from "./api.js";
+import { post, stillThere } from "./api.js";
 import { Film } from "./film.js";
 import { keepResult } from "./gallery.js";
+import { Timed } from "./long.js";
 import { listClasses } from "./settings.js";
-import { about, all, copy, count, dice, explain, find, make, numberIn, showFieldError, tell } from "./ui.js";
+import { all, copy, count, dice, explain, find, make, numberIn, remember, remembered, showFieldError, tell } from "./ui.js";
 
-const PAUSE = 250; // milliseconds after a change of the settings until the server is asked how long they take
 const ENDS = ["image", "to_image"];
 const exampleOf = (end) => end.replace("image", "example"); // the field with the name of an example
 
+const BODY = `
+<p class="notice cannot" hidden>This needs a model for all noise levels, and this server has none: the paper’s networks know a list of them. Train one (<code>scorefield train unet-mnist --out runs/mine</code>) and start the server with it (<code>scorefield serve runs/mine</code>).</p>
+<div class="columns">
+<form class="controls" autocomplete="off" novalidate>
+<label class="field"><span>Model</span><select name="model"></select></label>
+<p class="small help model-details" data-about="model"></p>
+<fieldset class="segments ends"><legend>Between</legend>
+<label><input type="radio" name="ends" value="seeds" checked><span>Two seeds</span></label>
+<label><input type="radio" name="ends" value="images"><span>Two images</span></label>
+</fieldset>
+<div class="two from-seeds">
+<label class="field"><span>First seed</span><span class="pair"><input name="seed" inputmode="numeric" value="0"><button type="button" class="dice round" aria-label="Another first seed" title="Another seed"></button></span></label>
+<label class="field"><span>Second seed</span><span class="pair"><input name="to_seed" inputmode="numeric" value="1"><button type="button" class="dice round" aria-label="Another second seed" title="Another seed"></button></span></label>
+</div>
+<p class="small help from-seeds" data-about="seed to_seed">The ends are the images that Sample draws first with these seeds.</p>
+<div class="from-images" hidden>
+<div class="end" data-end="image"><p class="label">First image</p><div class="examples"></div><label class="button">Choose a file<input type="file" class="hidden-input" accept="image/*"></label><span class="small chosen"></span><p class="small wrong-file" role="alert" hidden></p></div>
+<div class="end" data-end="to_image"><p class="label">Second image</p><div class="examples"></div><label class="button">Choose a file<input type="file" class="hidden-input" accept="image/*"></label><span class="small chosen"></span><p class="small wrong-file" role="alert" hidden></p></div>
+<p class="small note">The noise that becomes each image is computed first, which takes a while.</p>
+</div>
+<div class="two">
+<label class="field class-field"><span>Class</span><select name="label"></select></label>
+<label class="field"><span>Images</span><input name="frames" inputmode="numeric" value="9"></label>
+</div>
+<p class="small help" data-about="label frames">The number of images includes both ends.<span class="class-help"> All images have the class that is chosen<span class="from-seeds">; with “Of each end” it changes half-way between the ends</span>.</span></p>
+<label class="field from-seeds"><span>Network calls per image</span><input name="calls" inputmode="numeric"></label>
+<p class="small help from-seeds" data-about="calls">More calls take longer and follow the path to the image more closely.</p>
+</form>
+<div class="work">
+<figure class="between"><div class="stage"><canvas class="large" role="img" aria-label="One of the images"></canvas></div>
+<label class="field"><span class="place">Drag to go from one to the other</span><input type="range" class="way" min="0" max="8" step="1" value="0" disabled></label></figure>
+<h2>All of them</h2>
+</div>
+</div>
+`;
+
 export function makeTab(root, { models, limits }) {
+  root.insertAdjacentHTML("beforeend", BODY);
   const form = find("form", root), way = find(".way", root), large = find(".large", root), { model: chosen, seed, to_seed, label, frames, calls } = form.elements;
   const able = () => models.filter(({ range }) => range), model = () => able().find(({ name }) => name === chosen.value);
   const given = {}; // the chosen image of each end: { name, file } or { name, example }
-  let shown = "", timer, planned = 0, pressed = 0, running = Promise.resolve();
+  let shown = "", pressed = 0, running = Promise.resolve();
   const between = () => find("[name=ends]:checked", root).value;
 
   const film = new Film(find(".work", root), {
@@ -32,9 +69,16 @@ export function makeTab(root, { models, limits }) {
   // -------- the settings
 
   explain(form);
+  const timed = new Timed(form, {
+    words: "Interpolate", noun: "Images", most: { seconds: limits.work_seconds }, work,
+    faster: () => (between() === "seeds" ? [{ part: model().flow.calls / Number(calls.value), words: `A path of ${model().flow.calls} calls`, button: `Take ${model().flow.calls} calls`, take: () => { calls.value = model().flow.calls; } }] : []),
+  });
 
-  /** What it means to choose no class. */
-  const noClass = () => (between() === "seeds" ? "Of each end" : model().null_label ? "None" : "Choose one");
+  /** The classes, and what it means to choose none. */
+  function showClasses() {
+    const { labels, null_label } = model(), seeds = between() === "seeds";
+    listClasses(label, { labels, null_label: null_label && seeds }, seeds ? "Of each end" : null_label ? "No class" : "Choose one");
+  }
 
   function listModels() {
     const before = chosen.value, names = able().map(({ name }) => name);
@@ -49,7 +93,7 @@ export function makeTab(root, { models, limits }) {
     const { shape: [channels, height, width], parameters, flow, labels, examples } = model();
     find(".model-details", form).textContent = `${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}; ${count(parameters)} parameters.`;
     find(".class-field", form).hidden = find(".class-help", form).hidden = !labels.length;
-    listClasses(label, model(), noClass());
+    showClasses();
     calls.value = flow.calls;
     for (const end of all(".end", form)) {
       const buttons = examples.map((example) => {
@@ -62,12 +106,12 @@ export function makeTab(root, { models, limits }) {
       if (!given[end.dataset.end]?.file) setEnd(end, example ? { name: `Example ${example}`, example } : null);
     }
     if (!film.frames.length) film.expect(Number(frames.value) || 9, model().shape);
-    plan();
+    timed.plan();
   }
 
   /** Takes an image for an end, after the server has read it. */
   async function setEnd(end, image) {
-    const words = find(".chosen", end);
+    const words = find(".chosen", end), wrong = find(".wrong-file", end);
     try {
       if (image?.file) {
         const body = new FormData();
@@ -76,9 +120,10 @@ export function makeTab(root, { models, limits }) {
         await post("/api/fit", body);
       }
     } catch (error) {
-      words.textContent = `${image.name}: ${error.message}`;
+      tell(wrong, `${image.name}: ${error.message}`);
       return;
     }
+    tell(wrong, null);
     given[end.dataset.end] = image;
     words.textContent = image?.name ?? "";
     for (const button of all(".examples button", end)) button.setAttribute("aria-pressed", String(button.value === image?.example));
@@ -88,7 +133,7 @@ export function makeTab(root, { models, limits }) {
     const seeds = between() === "seeds";
     for (const part of all(".from-seeds", form)) part.hidden = !seeds;
     find(".from-images", form).hidden = seeds;
-    if (model()) listClasses(label, model(), noClass());
+    if (model()) showClasses();
   }
 
   for (const end of all(".end", form)) {
@@ -102,22 +147,12 @@ export function makeTab(root, { models, limits }) {
   all(".dice", form).forEach((button, k) => dice(button, [seed, to_seed][k]));
   for (const radio of all("[name=ends]", root)) radio.addEventListener("change", showEnds);
   chosen.addEventListener("change", setModel);
-  for (const kind of ["input", "change"]) form.addEventListener(kind, plan);
   document.addEventListener("models", listModels);
 
-  /** Shows how long a job between seeds takes. */
-  function plan() {
-    const mine = ++planned;
-    clearTimeout(timer);
-    find(".cost", form).textContent = "";
-    timer = setTimeout(async () => {
-      let seconds = null;
-      try {
-        const { n, ...asked } = read();
-        if (between() === "seeds") seconds = await estimate({ model: asked.model, n, sampler: model().flow.sampler, calls: asked.calls ?? model().flow.calls });
-      } catch { /* a field is wrong */ }
-      if (mine === planned) find(".cost", form).textContent = !seconds ? "" : `Takes ${about(seconds)}.`;
-    }, PAUSE);
+  /** The samples that take as long: between images, the solver decides on the calls, and the server knows about how many. */
+  function work() {
+    const asked = read(), { sampler, calls, solver_calls } = model().flow;
+    return { model: asked.model, n: asked.n, sampler, calls: between() === "seeds" ? asked.calls ?? calls : solver_calls };
   }
 
   /** The values of the fields for a request, with the number of images as n. */
@@ -134,7 +169,7 @@ export function makeTab(root, { models, limits }) {
 
   // -------- the job
 
-  async function interpolate() {
+  async function interpolate({ link: linked = false } = {}) {
     const mine = ++pressed;
     let asked;
     try {
@@ -155,16 +190,20 @@ export function makeTab(root, { models, limits }) {
       else body.append(exampleOf(end), example);
     }
     const link = `#/interpolate?${new URLSearchParams({ ...fields, ...(own ? {} : examples) })}`;
+    const { shape, trained } = model(), key = `job ${trained} ${link}`, again = linked ? await stillThere(remembered(key)) : null; // after a reload
+    const may = again || (await timed.mayStart(work(), { link: linked }));
+    if (!may || mine !== pressed) return;
     way.disabled = true;
-    running = film.run("/api/interpolate", body, { n, shape: model().shape, start: find(".primary", form), onJob: () => {
+    running = film.run("/api/interpolate", body, { n, shape, start: find(".primary", form), again, onJob: (job) => {
       shown = own ? "#/interpolate" : link;
-      if (location.hash !== shown) history.pushState(null, "", shown);
+      if (location.hash !== shown) history[linked ? "replaceState" : "pushState"](null, "", shown);
+      if (!own) remember(key, job);
     } });
     const status = await running;
     if (mine !== pressed || !film.frames.length) return;
     Object.assign(way, { disabled: false, max: n - 1, value: 0 });
     showPlace(film);
-    if (status?.state === "done" && !own) keepResult(film, link, `From ${images ? "one example to another" : `seed ${fields.seed} to ${fields.to_seed}`}, ${fields.model}`);
+    if (status?.state === "done" && !own && !again) keepResult(film, link, `From ${images ? "one example to another" : `seed ${fields.seed} to ${fields.to_seed}`}, ${fields.model}`);
   }
   form.addEventListener("submit", (event) => { event.preventDefault(); interpolate(); });
 
@@ -202,24 +241,35 @@ export function makeTab(root, { models, limits }) {
       if (link === shown) return;
       find(".stop", root).click(); // a job that may still run
       await running;
-      const name = parameters.get("model");
+      const name = parameters.get("model"), refuse = (words) => tell(find(".error", root), words);
       if (name && !able().some((each) => each.name === name)) {
-        tell(find(".error", root), `The link is for the model “${name}”, which this server does not have for all noise levels.`);
+        refuse(`The link is for the model “${name}”, which this server does not have for all noise levels.`);
         return;
       }
       if (name) chosen.value = name;
       setModel();
       for (const each of ["seed", "to_seed", "frames", "calls"]) if (parameters.has(each)) form.elements[each].value = parameters.get(each);
-      find(`[name=ends][value=${parameters.has("example") ? "images" : "seeds"}]`, root).checked = true;
+      const images = ENDS.some((end) => parameters.has(exampleOf(end))), named = parameters.get("label") ?? "";
+      find(`[name=ends][value=${images ? "images" : "seeds"}]`, root).checked = true;
       showEnds();
-      label.value = parameters.get("label") ?? "";
-      if (label.selectedIndex < 0) label.value = "";
+      label.value = images && named === "none" ? "" : named;
+      if (label.selectedIndex < 0) {
+        label.value = "";
+        refuse(`${model().name} has no class “${named}”, which the link names.`);
+        return;
+      }
+      if (images && !ENDS.every((end) => model().examples.includes(parameters.get(exampleOf(end))))) {
+        refuse(`The link names no two examples of ${model().name}.`);
+        return;
+      }
       for (const end of all(".end", form)) {
         const example = parameters.get(exampleOf(end.dataset.end));
         if (example) await setEnd(end, { name: `Example ${example}`, example });
       }
       shown = link;
-      interpolate();
+      timed.plan(); // takes an earlier warning back
+      refuse(null);
+      interpolate({ link: true });
     },
   };
 }

@@ -166,7 +166,7 @@ export function makeTab(root) {
     if (loss != null) tiles.Loss = digits(loss);
     if (run.images_per_second) tiles["Images per second"] = count(Math.round(run.images_per_second));
     if (run.seconds) tiles["Time spent"] = duration(run.seconds);
-    if (left) tiles["Time left"] = `about ${duration(left)}`;
+    if (left) tiles["Time left"] = left < 1 ? duration(left) : `about ${duration(left)}`;
     return tiles;
   }
 

@@ -3,13 +3,14 @@
 import { blobOf, post, stillThere } from "./api.js";
 import { Editor } from "./editor.js";
 import { Film } from "./film.js";
-import { keepResult } from "./gallery.js";
+import { imageOf, keepResult } from "./gallery.js";
 import { Pad } from "./pad.js";
 import { Preview } from "./preview.js";
 import { Settings } from "./settings.js";
 import { all, copy, count, digits, find, fromText, keep, make, numberIn, recalled, save, showFieldError, tell, toText } from "./ui.js";
 
 const KEPT = 2e6; // bytes: a larger file is kept over a reload as the model sees it, since a browser keeps only a few MB
+const NOTHING = "Nothing is hidden: paint over a part of the image, or take a ready-made hole.";
 const IN_LINK = 4096; // pixels: a larger mask that is painted makes a link too long
 const METHODS = {
   mmps: "The best error bars, but slow: five backward passes for each call.",
@@ -30,9 +31,10 @@ export function makeTab(root, { models, limits }) {
   const settings = new Settings(form, {
     models, most: { n: limits.completions, steps: limits.steps, seconds: limits.work_seconds }, n: 5, words: "Restore", noun: "Restorations", usual: ({ restoring, samplers }) => restoring ?? samplers[0],
     extra: () => ({ task: task() === "inpaint" ? `inpaint:${editor.name ?? "left"}` : taskWords(), method: method.value }),
+    others: () => [{ change: { method: "diffpir" }, words: "DiffPIR", note: METHODS.diffpir.split(". ")[1], button: "Take DiffPIR", take: () => { method.value = "diffpir"; showTask(); keepSettings(); } }],
   });
   let asked = 0, pressed = 0; // answers may arrive in another order than the requests were sent
-  let source = null; // { name, file } or { name, example, file }
+  let source = null; // { name, example, file, fitted }: an own image has no example; fitted is the file as the model sees it
   let running = Promise.resolve();
   let sent = null; // { mask, example, file, link } of the restorations that are shown
   // kept over a reload of the page: the hole (width, height and pixels), the image, the settings, and the last job
@@ -52,11 +54,11 @@ export function makeTab(root, { models, limits }) {
         button.addEventListener("click", () => save(blob, name));
         return button;
       };
-      const { mask, example, file, link } = sent, copied = make("button", { type: "button" }, "Copy the link");
+      const { mask, example, file, link } = sent, { image } = film.status.settings, copied = make("button", { type: "button" }, "Copy the link");
       copied.addEventListener("click", () => copy(`${location.origin}/${link}`, copied));
       return [film.download("Sheet (PNG)", "grid.png", "restored.png"), film.download("Animation (GIF)", "annealing.gif", "restorations.gif"),
         film.download("Array (NPY)", "images.npy", "restorations.npy"), ...(mask ? [own("Mask (PNG)", mask, "mask.png")] : []),
-        ...(example ? [own("Example (PNG)", file, `${example}.png`)] : []), ...(link ? [copied] : [make("span", { className: "small" }, "There is no link: it could not hold your own image.")])];
+        ...(example ? [own("Example (PNG)", file, `${example}.png`)] : file ? [own(image.endsWith(".png") ? "Image (PNG)" : "Image", file, image)] : [film.download("Image (PNG)", "original.png", image)]), ...(link ? [copied] : [make("span", { className: "small" }, `There is no link: it could not hold your own ${example ? "hole" : "image"}.`)])];
     },
   });
   find(".readout", film.root).before(find(".beside", root));
@@ -111,6 +113,7 @@ export function makeTab(root, { models, limits }) {
     },
     onChange(editor) {
       const part = editor.count;
+      if (part && find(".error", root).textContent === NOTHING) showError(null);
       find(".hole-count", root).textContent = part ? `${count(part)} of ${count(editor.hidden.length)} pixels are hidden.` : "Nothing is hidden yet.";
       find("[data-do=undo]", root).disabled = !editor.undos.length;
       find("[data-do=redo]", root).disabled = !editor.redos.length;
@@ -142,18 +145,19 @@ export function makeTab(root, { models, limits }) {
 
   const showImageError = (words) => tell(find(".image-error", root), words); // beside the choice of an image
 
-  /** Show the image as the model sees it. */
+  /** Shows an image as the model sees it: an example, or a file. Tells whether it is used: another may be asked for meanwhile. */
   async function use(chosen) {
     const mine = ++asked;
     try {
+      chosen.file ??= await blobOf(`/api/examples/${encodeURIComponent(chosen.example)}.png`);
       if (chosen.file.size > limits.upload_bytes) throw new Error(`the file has ${count(chosen.file.size)} bytes, but at most ${count(limits.upload_bytes)} are allowed. Make it smaller first.`);
       const body = new FormData();
       body.append("model", settings.model.name);
       body.append("image", chosen.file, chosen.name);
       const answer = await post("/api/fit", body), fitted = await answer.blob(), note = answer.headers.get("X-Note");
       const image = await createImageBitmap(fitted);
-      if (mine !== asked) return;
-      source = chosen;
+      if (mine !== asked) return false;
+      source = { ...chosen, fitted };
       for (const button of all(".examples button", root)) button.setAttribute("aria-pressed", String(button.value === chosen.example));
       editor.setImage(image);
       preview.show(image, taskWords());
@@ -162,18 +166,14 @@ export function makeTab(root, { models, limits }) {
       showImageError(null);
       const { name, example, file } = chosen, text = example ? null : await toText(file.size <= KEPT ? file : fitted);
       if (mine === asked) keep("image", { name, example, file: text });
+      return mine === asked;
     } catch (error) {
       if (mine === asked) showImageError(`${chosen.name}: ${error.message}`);
+      return false;
     }
   }
 
-  async function useExample(name) {
-    try {
-      await use({ name: `Example ${name}`, example: name, file: await blobOf(`/api/examples/${encodeURIComponent(name)}.png`) });
-    } catch (error) {
-      showImageError(error.message);
-    }
-  }
+  const useExample = (example) => use({ name: `Example ${example}`, example });
 
   const useFile = (file) => file && use({ name: file.name || "pasted.png", file });
   for (const input of all(".drop [type=file]", root)) input.addEventListener("change", () => { useFile(input.files[0]); input.value = ""; });
@@ -193,7 +193,7 @@ export function makeTab(root, { models, limits }) {
     if (!root.hidden && file) useFile(file);
   });
 
-  const pad = new Pad(find(".pad canvas", root)), own = find(".own", root);
+  const own = find(".own", root), pad = new Pad(find(".pad canvas", root), { onChange: ({ empty }) => { find(".take", root).disabled = empty; } });
   own.addEventListener("click", () => {
     const shown = find(".pad", root).hidden;
     find(".pad", root).hidden = !shown;
@@ -254,30 +254,45 @@ export function makeTab(root, { models, limits }) {
 
   // -------- links
 
-  /** The settings as a link's parameters. An own image cannot be in a link; a painted mask can, if it is small. */
-  function query({ image = true } = {}) {
+  const fits = () => Boolean(editor.name) || editor.hidden.length <= IN_LINK; // the mask into a link
+
+  /** The settings as a link's parameters. An own image cannot be in a link; a mask can, if it is small. */
+  function query({ image = true, mask = fits() } = {}) {
     const parameters = new URLSearchParams(settings.query());
     parameters.set("task", task() === "inpaint" ? "inpaint" : taskWords());
     parameters.set("noise", String(numberIn(noise)));
     if (image && source?.example) parameters.set("example", source.example);
-    if (image && task() === "inpaint") parameters.set("mask", editor.name ?? editor.code);
+    if (image && task() === "inpaint" && mask) parameters.set("mask", editor.name ?? editor.code);
     return parameters.toString();
   }
 
   /** Sets everything from a link's parameters; returns the name of its example. */
   function write(parameters) {
-    const words = parameters.get("task") ?? "inpaint", [kind, value] = words.split(":");
+    const words = parameters.get("task") ?? "inpaint", [kind, value = ""] = words.split(":");
+    if (parameters.has("example")) image = { example: parameters.get("example") }; // so that no other is loaded meanwhile
     settings.write(parameters);
     setModel();
-    if (parameters.has("method")) method.value = parameters.get("method");
-    if (method.selectedIndex < 0) method.value = "mmps";
+    image = {};
+    const way = parameters.get("method") ?? "mmps", chosen = find(`[name=task][value="${CSS.escape(kind)}"]`, root);
+    const unsuited = () => new Error(`The link’s task “${words}” does not suit ${settings.model.name}.`);
+    if (!chosen || chosen.disabled) throw unsuited();
+    if (!(way in METHODS) || (way === "replace" && kind !== "inpaint")) throw new Error(`The link’s method “${way}” does not suit its task “${words}”.`);
     if (parameters.has("noise")) noise.value = parameters.get("noise");
-    const chosen = find(`[name=task][value="${CSS.escape(kind)}"]`, root);
-    if (!chosen || chosen.disabled) throw new Error(`The link’s task “${words}” does not suit ${settings.model.name}.`);
+    if (kind === "blur") {
+      const width = field("blur"), before = width.value;
+      width.value = value; // another width than the slider has becomes one of them
+      if (!value || Number(width.value) !== Number(value)) {
+        width.value = before;
+        throw unsuited();
+      }
+    }
+    if (kind === "superres") {
+      const factor = find(`[name=superres][value="${CSS.escape(value)}"]`, root);
+      if (!factor) throw unsuited();
+      factor.checked = true;
+    }
+    method.value = way;
     chosen.checked = true;
-    if (kind === "blur") field("blur").value = value;
-    const factor = kind === "superres" && find(`[name=superres][value="${CSS.escape(value)}"]`, root);
-    if (factor) factor.checked = true;
     const mask = parameters.get("mask");
     if (kind === "inpaint" && mask) editor.load(mask);
     showTask();
@@ -299,14 +314,14 @@ export function makeTab(root, { models, limits }) {
       parameters = query();
       showFieldError(form, null);
       if (!source) throw new Error(`Choose an image first: a file${settings.model.examples?.length ? ", or one of the examples" : ", dropped or pasted"}.`);
-      if (task() === "inpaint" && !editor.count) throw new Error("Nothing is hidden: paint over a part of the image, or take a ready-made hole.");
+      if (task() === "inpaint" && !editor.count) throw new Error(NOTHING);
     } catch (error) {
       if (error.inputs) showFieldError(form, error);
       else showError(error.message);
       return;
     }
-    const { name, example, file } = source, { shape } = settings.model, holed = task() === "inpaint", ready = holed && editor.name;
-    const painted = holed ? editor.png() : null, linked = example && !(holed && !ready && editor.hidden.length > IN_LINK);
+    const { name, example, file, fitted } = source, { shape } = settings.model, holed = task() === "inpaint", ready = holed && editor.name;
+    const painted = holed && !ready ? editor.png() : null, linked = example && (!holed || fits());
     if (!(await settings.mayStart(settings.read(), { link }))) return;
     const mask = await painted;
     if (mine !== pressed || asked.model !== settings.model.name) return; // pressed again, or another model
@@ -315,10 +330,10 @@ export function makeTab(root, { models, limits }) {
     if (holed) body.set("task", ready ? `inpaint:${ready}` : "inpaint");
     if (example) body.append("example", example);
     else body.append("image", file, name);
-    if (holed && !ready) body.append("mask", mask, "mask.png");
-    const address = `#/restore?${parameters}`;
+    if (mask) body.append("mask", mask, "mask.png");
+    const address = `#/restore?${parameters}`, shown = linked ? address : "#/restore", whole = `#/restore?${query({ mask: true })}`;
     sent = { mask, example, file, link: linked ? address : null };
-    if (linked && location.hash !== address) history[link ? "replaceState" : "pushState"](null, "", address);
+    if (location.hash !== shown) history[link ? "replaceState" : "pushState"](null, "", shown);
     running = film.run("/api/restore", body, {
       n: asked.n, shape, start: find(".primary", form),
       onJob: async (job) => {
@@ -328,7 +343,7 @@ export function makeTab(root, { models, limits }) {
     });
     const status = await running;
     showNumbers(status);
-    if (status?.state === "done") keepResult(film, linked ? address : `#/restore?${query({ image: false })}`, `${asked.task.split(":")[0]}, ${linked ? `example ${example}` : "your own image"}, ${asked.model}`);
+    if (status?.state === "done") keepResult(film, whole, `${asked.task.split(":")[0]}, ${example ? `example ${example}` : name}, ${asked.model}`, example ? null : { name, text: await toText(fitted) });
   }
   form.addEventListener("submit", (event) => { event.preventDefault(); restore(); });
 
@@ -418,18 +433,19 @@ export function makeTab(root, { models, limits }) {
         fresh = false;
         find(".stop", root).click(); // a job that may still run
         await running;
+        const kept = parameters.get("kept"), own = kept && imageOf(kept);
         let example;
         try {
           example = write(parameters);
+          showError(null);
         } catch (error) {
           setModel();
           showError(error.message);
           return;
         }
-        if (example) {
-          await useExample(example);
-          restore({ link: true });
-        } else showError("The link holds no image: choose one.");
+        if (example || own) {
+          if (await (example ? useExample(example) : use({ name: own.name, file: fromText(own.text) }))) restore({ link: true });
+        } else showError(kept ? "The image of this result was not kept: choose it again." : "The link holds no image: choose one.");
         return;
       }
       setModel();

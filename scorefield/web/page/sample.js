@@ -26,6 +26,9 @@ export function makeTab(root, { models, limits }) {
   const address = (query) => `${location.origin}/#/sample?${query}`;
   const blank = () => film.expect(Math.min(Number(form.elements.n.value) || 16, limits.n), settings.model.shape);
   blank();
+  const narrow = matchMedia("(max-width: 48rem)"), order = () => (narrow.matches ? form.before(find(".work", root)) : form.after(find(".work", root)));
+  order(); // on a phone the film comes first, for the keyboard too
+  narrow.addEventListener("change", order);
   showFilms(find(".work", root), form, () => settings.model);
   for (const name of ["n", "model"]) form.elements[name].addEventListener("change", () => { if (!film.frames.length && !find(".primary", form).disabled) blank(); });
 

@@ -1,8 +1,7 @@
-// The settings that sampling and restoring share: model, class, number of images, seed, sampler and its settings. Also
-// how long a job with them takes, and a warning before a long one.
+// The settings that sampling and restoring share: model, class, number of images, seed, sampler and its settings.
 
-import { estimate } from "./api.js";
-import { about, all, count, dice, digits, explain, find, fromTemplate, make, numberIn, short } from "./ui.js";
+import { Timed } from "./long.js";
+import { all, count, dice, digits, explain, find, fromTemplate, make, numberIn, short, tell } from "./ui.js";
 
 const NOTES = {
   1: "The model’s own settings, as in the paper.",
@@ -17,13 +16,13 @@ const TITLES = {
   predictor_corrector: "Predictor and corrector", annealed_hmc: "Hamiltonian",
 };
 /** A sampler's name for people. */
-const titleOf = (name) => TITLES[name] ?? name.replaceAll("_", " ");
+export const titleOf = (name) => TITLES[name] ?? name.replaceAll("_", " ");
 const FEW = 50; // network calls of a model's own sampler with which the page starts
-const LONG = 60; // seconds: a job that takes longer needs a second press
-const TWICE = 600; // milliseconds: two presses within this time are a double click, or a key held down
-const PAUSE = 250; // milliseconds after a change of the settings until the server is asked how long they take
 
 const option = (value, words) => make("option", { value }, words);
+
+const LATER = ["sampler", "calls", "steps", "step_size", "denoise", "noise", "guidance"]; // what lies under “More settings”
+const USUAL = [0, 10]; // weights of guidance without a warning
 
 /** Fills a list of classes: any, each, and none where the model can do without. */
 export function listClasses(select, { labels, null_label }, any = "Any") {
@@ -32,118 +31,58 @@ export function listClasses(select, { labels, null_label }, any = "Any") {
   if ([...select.options].some(({ value }) => value === before)) select.value = before;
 }
 
-export class Settings {
+export class Settings extends Timed {
   /**
-   * `extra` gives more values of the form, on which the time of a job depends. `usual` is the sampler of a model that the
-   * server takes if none is named.
+   * `extra` gives more values of the form, on which the time of a job depends, and `others` what is faster because of
+   * them. `usual` is the sampler of a model that the server takes if none is named.
    */
-  constructor(form, { models, most, n, words, noun, extra = () => ({}), usual = (model) => model.samplers[0] }) {
+  constructor(form, { models, most, n, words, noun, extra = () => ({}), others = () => [], usual = (model) => model.samplers[0] }) {
     form.prepend(fromTemplate("settings"));
-    find(".actions", form).before(...all(".extra", form));
+    super(form, { words, noun, most, work: () => this.read(), faster: () => this.quicker() });
+    find(".more", form).before(...all(".extra", form));
+    find(".more", form).append(...all(".extra-more", form));
     explain(form);
-    Object.assign(this, { form, models, most, words, noun, extra, usual, warned: null, planned: 0, timer: null });
+    Object.assign(this, { models, extra, others, usual });
+    const more = find(".more", form); // open if the user left it open
+    try {
+      more.open = localStorage.getItem("more") === "open";
+    } catch { /* not allowed */ }
+    find("summary", more).addEventListener("click", () => {
+      try {
+        localStorage.setItem("more", more.open ? "closed" : "open");
+      } catch { /* not allowed */ }
+    });
     const { model, sampler, calls, seed, steps, step_size } = form.elements;
     this.listModels();
     document.addEventListener("models", () => { this.listModels(); this.setModel({ keep: true }); });
     form.elements.n.value = Math.min(n, most.n);
-    find(".primary", form).textContent = words;
     find(".n-label", form).textContent = noun;
     dice(find(".dice", form), seed);
     model.addEventListener("change", () => this.setModel());
     sampler.addEventListener("change", () => this.setSampler());
     for (const radio of form.elements.pace) radio.addEventListener("change", () => this.setPace(Number(radio.value)));
     for (const input of [steps, step_size, calls]) input.addEventListener("input", () => this.matchPace());
-    for (const kind of ["input", "change"]) form.addEventListener(kind, () => this.plan());
-    find(".faster", form).addEventListener("click", () => this.takeFaster());
+    form.elements.guidance.addEventListener("input", () => this.showGuidance());
     this.setModel();
     this.plan();
   }
 
-  // -------- how long a job takes
-
-  /** Takes a warning back, and shows how long a job with the present settings takes. */
-  plan() {
-    const mine = ++this.planned;
-    this.unwarn();
-    this.showCost(null);
-    clearTimeout(this.timer);
-    this.timer = setTimeout(async () => {
-      let seconds = null;
-      try {
-        seconds = await estimate(this.read());
-      } catch { /* a field is wrong */ }
-      if (mine === this.planned) this.showCost(seconds);
-    }, PAUSE);
+  /** A line about a weight of guidance that seldom makes sense. */
+  showGuidance() {
+    const { guidance } = this.form.elements, weight = Number(guidance.value.replace(",", "."));
+    const words = weight < USUAL[0] ? "A negative weight leads away from the class." : weight > USUAL[1] ? `Above ${USUAL[1]}, images usually become blocks of black and white.` : null;
+    tell(find(".guidance-note", this.form), this.model.null_label ? words : null);
   }
 
-  showCost(seconds) {
-    find(".cost", this.form).textContent = !seconds ? "" : `Takes ${about(seconds)}.`;
-  }
-
-  /**
-   * Whether a job with these settings may start: if it takes more than a minute, only after a warning and a second press.
-   * A link starts no job of unknown length.
-   */
-  async mayStart(asked, { link = false } = {}) {
-    const key = JSON.stringify(asked), { warned } = this;
-    if (warned?.key === key) {
-      const early = performance.now() - warned.at < TWICE;
-      warned.at = performance.now();
-      if (!early) this.unwarn();
-      return !early;
-    }
-    const mine = ++this.planned;
-    const slow = setTimeout(() => { find(".cost", this.form).textContent = "Measuring how long this takes …"; }, PAUSE); // once for each model
-    const seconds = (await estimate(asked)) ?? (await estimate(asked)); // a slow measurement is known the second time
-    clearTimeout(slow);
-    if (seconds == null ? !link : seconds <= LONG) {
-      if (mine === this.planned) this.showCost(seconds);
-      return true;
-    }
-    if (mine === this.planned) this.warn(asked, seconds, link); // else: the settings have changed
-    return false;
-  }
-
-  /** What takes less time than these settings: the model's sampler for few calls, or a faster pace of the paper's. */
-  get faster() {
-    const { quick } = this.model, now = this.calls, all = [];
-    if (quick) all.push({ calls: quick.calls, words: `${titleOf(quick.sampler)} with ${quick.calls} calls`, button: "Take the faster sampler", take: () => this.setSampler(quick.sampler, quick.calls) });
+  /** What takes less time than these settings: the model's sampler for few calls, another method, or a faster pace of the paper's. */
+  quicker() {
+    const { quick } = this.model, now = this.calls, all = this.others();
+    if (quick) all.unshift({ part: quick.calls / now, words: `${titleOf(quick.sampler)} with ${quick.calls} calls`, button: "Take the faster sampler", take: () => this.setSampler(quick.sampler, quick.calls) });
     for (const k of this.langevin ? [4, 10] : []) {
-      all.push({ calls: this.paced(k).steps * this.sampler.sigmas.length, words: `The ${NAMES[k]} pace`, note: NOTES[k], button: `Take the ${NAMES[k]} pace`, take: () => this.setPace(k) });
+      const calls = this.paced(k).steps * this.sampler.sigmas.length;
+      all.push({ part: calls / now, words: `The ${NAMES[k]} pace`, note: NOTES[k], button: `Take the ${NAMES[k]} pace`, take: () => this.setPace(k) });
     }
-    return all.map((each) => ({ ...each, part: each.calls / now })).filter(({ part }) => part < 0.9);
-  }
-
-  warn(asked, seconds, link) {
-    const { form, words, noun, most } = this, over = seconds > most.seconds;
-    const faster = this.faster.find(({ part }) => !(part * seconds > most.seconds));
-    const less = faster ? `${faster.words} takes ${about(faster.part * seconds)}. ${faster.note ?? ""}` : `Fewer ${noun.toLowerCase()} take less time.`;
-    find(".primary", form).textContent = seconds == null || over ? words : `${words}: ${about(seconds)}`;
-    this.showCost(null);
-    const button = find(".faster", form);
-    button.hidden = seconds == null || !faster;
-    if (faster) button.textContent = faster.button;
-    const next = over ? `This server allows ${about(most.seconds)}.` : link ? `Press “${words}” to start.` : "Press again to start.";
-    find(".confirm p", form).textContent = seconds == null ? next : `These settings take ${about(seconds)}. ${next} ${less}`.trim();
-    find(".confirm", form).hidden = false;
-    find(".confirm", form).scrollIntoView({ block: "nearest" });
-    this.warned = { key: JSON.stringify(asked), at: performance.now(), faster };
-  }
-
-  unwarn() {
-    if (!this.warned) return;
-    this.warned = null;
-    find(".confirm", this.form).hidden = true;
-    find(".primary", this.form).textContent = this.words;
-  }
-
-  /** Starts the job with the faster settings that the warning offers. */
-  takeFaster() {
-    this.warned.faster.take();
-    this.plan();
-    this.warned = { key: JSON.stringify(this.read()), at: -Infinity };
-    find(".primary", this.form).focus(); // this button disappears
-    this.form.requestSubmit();
+    return all;
   }
 
   // -------- the model, its classes and its samplers
@@ -177,6 +116,7 @@ export class Settings {
     find(".classes", this.form).hidden = !labels.length;
     guidance.closest(".field").hidden = find(".guidance-help", this.form).hidden = !null_label;
     listClasses(label, this.model);
+    this.showGuidance();
     sampler.replaceChildren(...samplers.map(({ name }) => option(name, titleOf(name))));
     if (keep && samplers.some(({ name }) => name === before)) sampler.value = before;
     else if (samplers[0].calls <= FEW) this.setSampler(samplers[0].name, samplers[0].calls);
@@ -219,7 +159,7 @@ export class Settings {
     for (const part of [find(".pace", this.form), find(".pace-note", this.form), find(".steps-help", this.form), steps.closest(".two"), denoise.closest(".check")]) part.hidden = !langevin;
     calls.closest(".field").hidden = find(".calls-help", this.form).hidden = langevin;
     const whose = this.sampler === this.model.samplers[0] ? "The model’s own. " : this.own ? "The usual one here. " : "";
-    find(".sampler-note", this.form).textContent = `${whose}${this.sampler.about}`;
+    find(".sampler-note", this.form).textContent = `${whose}${this.sampler.about.replaceAll("'", "’")}`;
     this.matchPace();
   }
 
@@ -301,7 +241,9 @@ export class Settings {
     elements.guidance.value = parameters.get("guidance") ?? "0";
     elements.denoise.checked = ["1", "true"].includes(parameters.get("denoise"));
     this.matchPace();
+    this.showGuidance();
     this.plan();
+    if (LATER.some((name) => parameters.has(name) && parameters.get(name) !== elements[name]?.dataset.usual)) find(".more", this.form).open = true;
   }
 
   /** The fields as a link's parameters. */

@@ -50,14 +50,16 @@ export function percentages(counts) {
   return rounded.map((each) => `${each} %`);
 }
 export function duration(seconds) {
-  const s = Math.max(0, Math.round(seconds));
+  const s = Math.round(seconds);
+  if (seconds < 1) return "less than 1 s";
   if (s < 100) return `${s} s`;
   if (s < 6000) return `${Math.floor(s / 60)} min ${s % 60} s`;
   return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
 }
-/** An estimate: about 2 s, 40 s, 7 min, 3 h. */
+/** An estimate: less than 1 s, about 2 s, 40 s, 7 min, 3 h. */
 export function about(seconds) {
   const round = (x, step) => Math.max(step, step * Math.round(x / step));
+  if (seconds < 1) return "less than 1\u00a0s";
   if (seconds < 10) return `about ${round(seconds, 1)}\u00a0s`;
   if (seconds < 90) return `about ${round(seconds, 5)}\u00a0s`;
   if (seconds < 5400) return `about ${round(seconds / 60, 1)}\u00a0min`;

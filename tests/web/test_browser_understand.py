@@ -346,8 +346,10 @@ def test_a_link_shows_the_same_points_and_wrong_values_are_named(page: Any, addr
 def test_modes_are_added_and_removed(page: Any, address: str) -> None:
     page.emulate_media(reduced_motion="reduce")
     opened(page, address)
+    assert page.is_hidden("#understand .own-modes")
     for _ in range(5):
         page.click("#understand .add")
+    page.wait_for_selector("#understand .own-modes:not([hidden])")  # the text is about others
     assert page.locator("#understand [data-side=left] .handle").count() == 7
     for k in range(7):
         page.fill(f"#understand tbody tr:nth-child({k + 1}) input", "0.5")

@@ -321,7 +321,10 @@ def test_changes_of_an_image_that_may_surprise_are_noted(live: Live) -> None:
 
     assert note("tiny", picture((10, 12))) is None
     assert note("tiny", picture((20, 24))) == "Ω, 5%25.png is shrunk to 12 × 10, from 24 × 20 pixels (height × width)"
-    colours, cropped = (note("tiny", picture((40, 12), mode="RGB")) or "").split("; ")
+    assert note("tiny", picture((10, 12), mode="RGB")) is None  # its channels are equal
+    red = io.BytesIO()
+    Image.new("RGB", (40, 12), "red").save(red, "PNG")
+    colours, cropped = (note("tiny", red.getvalue()) or "").split("; ")
     assert colours == "Ω, 5%25.png has colours and the model's images are grey: only its brightness is used"
     assert cropped == "Ω, 5%25.png is cropped to the middle 12 × 10, from 12 × 40 pixels (height × width)"
 

@@ -44,7 +44,7 @@ def done(page: Any, tab: str) -> None:
     """Press the button, twice if the page asks whether it may take that long, and wait for the end."""
     page.click(f"#{tab} .primary")
     page.wait_for_timeout(1500)
-    if tab != "interpolate" and page.is_visible(f"#{tab} .confirm"):
+    if page.is_visible(f"#{tab} .confirm"):
         page.click(f"#{tab} .primary")
     page.wait_for_selector(f"#{tab} .after:not([hidden])", timeout=MINUTES)
     page.mouse.move(0, 0)

@@ -514,7 +514,7 @@ def test_an_image_claims_more_pixels_than_its_bytes_may_hold(height: int, store:
         assert open_image(store / "a.tif").size == (7, height)
     else:
         claim = f"claims to have 7 × {height:,} pixels, in {len(content)} bytes"
-        with pytest.raises(ValueError, match=rf"a.tif is no image that can be read: .*{claim}"):
+        with pytest.raises(ValueError, match=rf"a.tif cannot be read as an image: .*{claim}"):
             open_image(store / "a.tif")
 
 

@@ -240,7 +240,7 @@ def open_image(path: Path) -> Image.Image:
         with without_warnings():
             return decode(path)
     except Exception as error:  # Pillow raises many kinds of errors for damaged files, even SyntaxError
-        raise ValueError(f"{path} is no image that can be read: {reason(error)} (save it again as {KINDS})") from error
+        raise ValueError(f"{path} cannot be read as an image: {reason(error)} (save it again as {KINDS})") from error
 
 
 def reason(error: Exception) -> str:

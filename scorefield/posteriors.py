@@ -53,7 +53,8 @@ class Measurement:
         if not 0 < self.strength < math.inf:
             raise ValueError(f"strength must be positive and finite; got {self.strength} (1 is usual)")
         if not self.y.is_floating_point():
-            raise ValueError(f"y must be floating point; got {self.y.dtype} (for images of 0 ... 255: y.float() / 255)")
+            fix = "" if self.y.is_complex() else " (for images of 0 ... 255: y.float() / 255)"
+            raise ValueError(f"y must hold real floating-point numbers; got {self.y.dtype}{fix}")
 
     def checked(self, x: Tensor, n: int) -> Measurement:
         """The same for n examples like those of x, with a row of y for each, after checks: y must have the shape of
@@ -67,7 +68,10 @@ class Measurement:
             )
         if self.method != "dps":
             check_linear(self.operator, x)
-        return replace(self, y=y.to(x.device).expand(n, *y.shape[1:]))
+        y = y.to(x.device)
+        if not torch.where(_as_operator(self.operator, x).measured(y), y, 0).isfinite().all():
+            raise ValueError("y has values that are not finite, NaN or infinite (mend or mask these measurements)")
+        return replace(self, y=y.expand(n, *y.shape[1:]))
 
     def rows(self, part: slice) -> Measurement:
         """These rows of a measurement that has one for each example."""

@@ -103,9 +103,11 @@ def _run(argv: list[str]) -> None:
 
 def run_command(name: str, argv: list[str]) -> None:
     """Run a command with the words that follow its name."""
-    import_module(f"scorefield.cli.{MODULES[name]}")
+    module = import_module(f"scorefield.cli.{MODULES[name]}")
     from scorefield.cli import app
 
+    if name == "train":
+        module.check_words(argv)
     app.run(name, argv)
 
 

@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import tyro
+from tyro.constructors import PrimitiveConstructorSpec
 
 from scorefield.cli.streams import say as say
 from scorefield.files import check_writable
@@ -57,13 +58,51 @@ def _plain(hint: Any) -> Any:  # noqa: ANN401
             hint = each
     kind, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     words = (kind, tyro.conf.arg(metavar=_metavar(kind), help_behavior_hint=_default_in_words), *extras)
+    words += tuple(_parsers(kind))
     return Annotated[words]
+
+
+def _parsers(kind: Any) -> list[PrimitiveConstructorSpec[Any]]:  # noqa: ANN401
+    """For numbers and choices: how a word is read, with plain errors."""
+    kinds = [each for each in get_args(kind) if each is not NoneType] if _is_union(kind) else [kind]
+    if len(kinds) != 1 or (kinds[0] not in (int, float) and get_origin(kinds[0]) is not Literal):
+        return []
+    (one,), optional = kinds, kinds != [kind]
+    choices = get_args(one) if get_origin(one) is Literal else ()
+    if not all(isinstance(each, str) for each in choices):
+        return []
+
+    def read(words: list[str]) -> Any:  # noqa: ANN401
+        if optional and words[0] == "None":
+            return None
+        if choices:
+            if words[0] not in choices:
+                raise ValueError(f"there is no {words[0]} (choose from {', '.join(choices)})")
+            return words[0]
+        try:
+            return one(words[0])
+        except ValueError:
+            raise ValueError(f"{words[0]} is no {'whole ' * (one is int)}number") from None
+
+    return [
+        PrimitiveConstructorSpec(
+            nargs=1,
+            metavar=f"{{{','.join(choices)}}}" if choices else one.__name__.upper(),
+            instance_from_str=read,
+            is_instance=lambda value: True,  # defaults are checked by the type checker
+            str_from_instance=lambda value: [str(value)],
+        )
+    ]
+
+
+def _is_union(kind: Any) -> bool:  # noqa: ANN401
+    return get_origin(kind) in (Union, UnionType)
 
 
 def _metavar(kind: Any) -> str | None:  # noqa: ANN401
     """What stands for the value of an optional option, or None if tyro's own word will do."""
     kinds = [each for each in get_args(kind) if each is not NoneType]
-    if get_origin(kind) not in (Union, UnionType):
+    if not _is_union(kind):
         return None
     if any(get_origin(each) is tuple for each in kinds):  # INT|INT INT
         return "|".join(" ".join(word.__name__.upper() for word in get_args(each) or (each,)) for each in kinds)

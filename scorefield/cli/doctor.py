@@ -159,11 +159,11 @@ def _examine_images(
 
 
 def _names(source: str, images: Images) -> Callable[[int], str]:
-    """The names of the images by their numbers: those of the files, where all files were read."""
+    """The names of the images by their numbers: those of their files, if they have files."""
     from scorefield.data.folders import find_images
 
-    folder = Path(source).expanduser()
-    names = find_images(folder).names if folder.is_dir() else []
+    folder, skipped = Path(source).expanduser(), set(images.skipped)
+    names = [name for name in find_images(folder).names if name not in skipped] if folder.is_dir() else []
     return names.__getitem__ if len(names) == len(images) else str
 
 
@@ -194,11 +194,16 @@ def _examine_model(
         samples = checkup.draw_samples(model, n, track)
         if sampler != model.sampler:
             print(f"  samples are drawn by {type(sampler).__name__} with {sampler.calls} calls, to save time")
-        findings += checkup.judge_samples(samples, checkup.some(training, 256).pixels)
+        denoise = getattr(sampler, "denoise", None) is False
+        findings += checkup.judge_samples(samples, checkup.some(training, 256).pixels, denoise=denoise)
         findings.append(checkup.judge_copies(samples, training, held_out, track))
-    print(f"  {'σ':>8} {'error':>8} {'mean image':>11} {'least possible':>15}")
-    for sigma, error, mean, exact in zip(errors.sigmas, errors.judged, errors.mean, errors.exact, strict=True):
-        print(f"  {sigma:8.3g} {error:8.3g} {mean:11.3g} {'–' if exact is None else f'{exact:.3g}':>15}")
+    print(f"  {'σ':>8} {'error':>8} {'trivial':>11} {'least possible':>15}")
+    for k, (sigma, error, trivial, exact) in enumerate(
+        zip(errors.sigmas, errors.judged, errors.trivial, errors.exact, strict=True)
+    ):
+        least = "–" if exact is None else f"{exact:.3g}"
+        aside = "" if errors.tells[k] else "   says little"
+        print(f"  {sigma:8.3g} {error:8.3g} {trivial:11.3g} {least:>15}{aside}")
     marks = {"good": "✓", "note": "·", "problem": "!"}
     for finding in findings:
         _paragraph(f"{marks[finding.kind]} {finding.what}" + (f": {finding.cure}" if finding.cure else ""), 2)

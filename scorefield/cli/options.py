@@ -45,9 +45,10 @@ class _Sampling:
 
     def check(self, *, least: int = 1) -> None:
         """Raise an error for a wrong value. `least` is the smallest number of samples allowed."""
-        if not least <= self.n <= MOST or self.batch_size < 1:
-            bounds = f"-n must be from {least} to {MOST:,}, --batch-size at least 1"
-            raise ValueError(f"{bounds}; got {self.n} and {self.batch_size}")
+        if not least <= self.n <= MOST:
+            raise ValueError(f"-n must be from {least} to {MOST:,}; got {self.n}")
+        if self.batch_size < 1:
+            raise ValueError(f"--batch-size must be at least 1; got {self.batch_size}")
         check_seed(self.seed)
         check_guidance(self.guidance)
         if self.quick and (given := [name for name in ("steps", "step_size") if name in self.given]):
@@ -133,8 +134,10 @@ def check_guidance(guidance: float) -> None:
         raise ValueError(f"--guidance must be finite; got {guidance} (0 is no guidance)")
 
 
-def note_guidance(guidance: float, group: Group) -> None:
-    """Print a note on what guidance costs."""
+def note_guidance(guidance: float, group: Group, model: Model | None = None, label: str | int | None = None) -> None:
+    """Print a note on what guidance costs. An error if this model cannot be guided towards this class."""
+    if model is not None:
+        model.check_guidance(guidance, label)
     if guidance and group.main:
         say("note: with guidance each network call is for twice as many images, and takes about twice as long")
 

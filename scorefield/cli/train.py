@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 import tyro
 
 from scorefield.cli.app import Device, Flag, arguments, command, plain_help, say
+from scorefield.files import check_writable
 from scorefield.models.recipes import FIXED, RECIPES, Recipe
 
 UNLIKE = 3
@@ -83,6 +86,8 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
     from scorefield.training.folder import check_folder
     from scorefield.training.logs import tensorboard_log, wandb_log
 
+    if not options.minutes > 0:
+        raise ValueError(f"--minutes must be positive; got {options.minutes:g}")
     out, told = options.out or Path("runs") / options.name, list[str]()
     if options.resume:  # the options that were given now change the recipe of the run, not the named one
         defaults = Train(_settings(saved_recipe(out)), options.name)
@@ -96,6 +101,8 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
             raise ImportError(f"--{package} needs a package (pip install {package})")
     signals, minutes = list[int](), options.minutes
     given = {word.split("=")[0].removeprefix("--").replace("-", "_") for word in arguments if word.startswith("--")}
+    if options.name == "unet" and not options.resume and "data" not in given:
+        raise ValueError("the recipe unet is for images of your own: name them with --data (a folder, or an .npy file)")
     with joined(options.device) as group:
         for line in told if group.main else ():
             say(line)
@@ -103,6 +110,7 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
             from scorefield.doctor.plan import plan_training
 
             group.agreed(partial(check_folder, recipe, out, resume=False))
+            group.agreed(partial(check_writable, out.parent, fix="name another folder: --out"))
             recipe, minutes, _ = plan_training(recipe, group, given=given, minutes=minutes, say=say, track=track)
         extra: list[Any] = [partial(tensorboard_log, out / "tensorboard")] if options.tensorboard else []
         extra += [partial(wandb_log, out, asdict(recipe))] if options.wandb else []
@@ -125,6 +133,15 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
         group.wait()  # torchrun ends all processes when one fails: let the main one print first
     if signals:  # 130 for Ctrl-C, 143 for SIGTERM, as in shells
         sys.exit(128 + signals[0])
+
+
+def check_words(argv: Sequence[str]) -> None:
+    """Raise an error if the first word is neither a recipe nor an option."""
+    word = argv[0] if argv else "--help"
+    if word not in RECIPES and not word.startswith("-"):
+        near = get_close_matches(word.lower(), RECIPES, n=1, cutoff=0.6)
+        question = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(f"there is no recipe {word!r} ({question}choose from {', '.join(RECIPES)})")
 
 
 def _about(name: str, out: Path) -> list[str]:

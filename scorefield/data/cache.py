@@ -87,11 +87,12 @@ def prepared(
     n = len(entry.pixels)
     for trait, count in entry.traits.items():
         notes.append(f"{TRAITS[trait]}: {'all' if count == n else f'{count:,} of the'} {n:,} images in {source}")
+    skipped = tuple(name for name, _ in entry.broken)
     if broken := entry.broken:
         more = f" ({place}.json names all)" if len(broken) > NAMED else ""
         notes.append(f"skipped {_describe(broken, len(names), source)}{more}")
-        labels = None if labels is None else labels[~np.isin(names, [name for name, _ in broken])]
-    return Images(entry.pixels, source, entry.digest, labels, classes, tuple(notes))
+        labels = None if labels is None else labels[~np.isin(names, skipped)]
+    return Images(entry.pixels, source, entry.digest, labels, classes, tuple(notes), skipped)
 
 
 def _traits(note: Mapping[str, Any]) -> dict[str, int]:

@@ -32,6 +32,8 @@ class Images:
     """The name of each class, by its number; empty if there are no labels."""
     notes: tuple[str, ...] = field(default=(), repr=False)
     """What a user should know about how they were read: files that were skipped, images that were cropped or shrunk."""
+    skipped: tuple[str, ...] = field(default=(), repr=False)
+    """The names of files that could not be read, if they come from a folder."""
 
     def __post_init__(self) -> None:
         if self.labels is not None and len(self.labels) != len(self.pixels):

@@ -94,10 +94,10 @@ def langevin_advice(geometry: Geometry) -> list[Advice]:
         Advice(
             "sigma_min",
             advised.sigma_min,
-            "hardly seen, and small beside the distance of an image to the nearest other, "
+            "barely visible, and small compared with the distance of an image to the nearest other, "
             + f"{d.nearest['0.5']:.3g} in the median"
             if d.nearest["0.5"]
-            else "hardly seen (most images have a copy)",
+            else "barely visible (most images have a copy)",
             PAPER.sigma_min,
             "" if advised.sigma_min >= PAPER.sigma_min else "images that differ would be blurred into each other",
         ),

@@ -79,6 +79,15 @@ class Errors:
         """The better of predicting the mean, and of a score of 0, whose error is 1."""
         return tuple(min(1.0, each) for each in self.mean)
 
+    @property
+    def tells(self) -> tuple[bool, ...]:
+        """Whether the error at each level says anything about the model. It does not where even the best possible
+        network is hardly better than the mean image, nor at a σ below what images have."""
+        return tuple(
+            sigma >= FINEST and (trivial >= 0.01 if exact is None else exact <= 0.9 * trivial)
+            for sigma, trivial, exact in zip(self.sigmas, self.trivial, self.exact, strict=True)
+        )
+
 
 def measured_levels(model: Model) -> Tensor:
     """The noise levels at which errors are measured, at most MOST_LEVELS of them."""
@@ -215,9 +224,8 @@ def judge_errors(errors: Errors) -> list[Finding]:
             )
         ]
     found, judged, untaught = list[Finding](), 0, list[float]()
-    for sigma, error, trivial, exact in zip(errors.sigmas, errors.judged, errors.trivial, errors.exact, strict=True):
-        # where even the best possible network is hardly better than the mean image, or σ is below what images have
-        if sigma < FINEST or (trivial < 0.01 if exact is None else exact > 0.9 * trivial):
+    for sigma, error, trivial, tells in zip(errors.sigmas, errors.judged, errors.trivial, errors.tells, strict=True):
+        if not tells:
             continue
         judged += 1
         if error > NOTHING_LEARNED * trivial:
@@ -227,8 +235,8 @@ def judge_errors(errors: Errors) -> list[Finding]:
         found.append(
             Finding(
                 "problem" if 3 * len(untaught) > judged else "note",
-                f"at σ = {levels} the network is hardly better than always predicting the mean image, or no noise at "
-                "all",
+                f"at σ = {levels} the network has learned nothing: always predicting the mean image, or no noise at "
+                "all, is as good",
                 "train longer; if the loss does not fall, a learning rate ten times smaller"
                 if len(untaught) == judged
                 else "train longer, or draw these σ more often in training",
@@ -318,8 +326,8 @@ def draw_samples(model: Model, n: int, track: Track[Any] = silent) -> Pixels:
     return np.concatenate([images[:, -1] for _, images in parts])
 
 
-def judge_samples(samples: Pixels, data: Pixels) -> list[Finding]:
-    """What the samples look like beside images."""
+def judge_samples(samples: Pixels, data: Pixels, *, denoise: bool = False) -> list[Finding]:
+    """What the samples look like beside images. `denoise`: their sampler can end with a denoising step, and did not."""
     found, mine, real = list[Finding](), appearance(samples), appearance(data)
     if mine.contrast < 0.6 * real.contrast:
         found.append(
@@ -345,7 +353,7 @@ def judge_samples(samples: Pixels, data: Pixels) -> list[Finding]:
                 "problem",
                 f"samples are noisy: neighbouring pixels differ by {mine.roughness:.2g}, in the images by "
                 f"{real.roughness:.2g}",
-                "--denoise, more --calls, or train longer",
+                "--denoise, more steps, or train longer" if denoise else "train longer, or more --calls",
             )
         )
     tint = max(abs(a - b) for a, b in zip(mine.colour, real.colour, strict=True))

@@ -66,7 +66,9 @@ def some_points(pixels: Pixels) -> Tensor:
 def measure(points: Tensor) -> tuple[Geometry, Tensor, Tensor]:
     """The geometry of these points (n, ...); and the distances of all pairs, and to the nearest, for a chart."""
     if len(points) < 2:
-        raise ValueError(f"distances need at least two images; got {len(points)} (add images)")
+        raise ValueError(
+            f"at least two images are needed, to train on and to measure distances; got {len(points)} (add images)"
+        )
     rows = points.flatten(1)
     pairs, nearest = distances(rows)
     off_grey = rows.sub(0.5).square().sum(1).double().mean().item()

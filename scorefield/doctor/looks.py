@@ -61,7 +61,7 @@ class Looks:
         if self.duplicates:
             found.append(
                 f"{_share(len(self.duplicates), self.n)} equal another one{_listed(self.duplicates, name_of)}: "
-                "their kind is drawn more often, and held-out images may be training images (remove them)"
+                "such images will be drawn too often, and held-out images may be training images (remove them)"
             )
         if self.near_duplicates:
             found.append(

@@ -56,7 +56,7 @@ def check_neighbors(what: str, shape: tuple[int, ...] | None, training: Images, 
 
 def describe_others(held_out: Images | None) -> str:
     """What the samples are compared with, in words."""
-    return "held-out images" if held_out is not None else "training images among the others"
+    return "held-out images" if held_out is not None else "training images, each against the others"
 
 
 def describe_copy(neighbors: int, held_out: Images | None) -> str:

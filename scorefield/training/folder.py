@@ -85,8 +85,10 @@ def locked(out: Path) -> Iterator[None]:
     """Inside, only this process trains in that folder. The lock ends with the process, even if it is killed."""
     from filelock import FileLock, Timeout
 
-    with writing(out):
+    try:
         out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"cannot make the folder {out}: {error.strerror} (name another folder: --out)") from error
     lock = FileLock(out / LOCK)
     try:
         with writing(out):

@@ -71,6 +71,17 @@ def test_images_get_recommendations(folder: Path, tmp_path: Path, capsys: pytest
     assert width_of(tmp_path / "doctor.png") > 800
 
 
+def test_copies_are_named_although_a_file_cannot_be_read(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The broken file comes before them, so that the images' numbers are not those of the files."""
+    (folder / "cat" / "0.png").write_bytes(b"no image")
+    call("doctor", folder, "--out", tmp_path / "doctor.png", "--device", "cpu")
+    said = capsys.readouterr()
+    assert "skipped 1 of the 13 images" in said.err
+    assert "(cat/2.png and dog/9.png)" in " ".join(said.out.split())
+
+
 def test_the_advised_options_are_those_of_train(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,7 +107,7 @@ def test_a_run_is_examined(folder: Path, tmp_path: Path, capsys: pytest.CaptureF
     call("doctor", run, "-n", 4, "--images", 8, "--out", tmp_path / "run.png", "--json", tmp_path / "run.json")
     out, numbers = capsys.readouterr().out, json.loads((tmp_path / "run.json").read_text())
     assert "! at σ = " in out  # two iterations teach nothing
-    assert "hardly better than always predicting" in out.replace("\n    ", " ")
+    assert "has learned nothing: always predicting" in out.replace("\n    ", " ")
     errors = numbers["errors"]
     assert len(errors["sigmas"]) == len(errors["training"]) == len(errors["exact"]) == 10
     assert errors["n"] == 2
@@ -112,7 +123,7 @@ def test_a_run_is_examined(folder: Path, tmp_path: Path, capsys: pytest.CaptureF
         (["{folder}", "--data", "mnist"], "--data applies to models"),
         (["{folder}", "--out", "doctor.jpg"], "FILE.png"),
         (["{same}"], "all images of"),
-        (["{one}"], "distances need at least two images; got 1"),
+        (["{one}"], "at least two images are needed, to train on and to measure distances; got 1"),
         (["model:mnist-smal"], "mnist-small"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_copy_is_defined_where_copies_are_counted(tmp_path: Path, capsys: pyte
     call = ["--data", str(tmp_path / "training.npy"), "--out", str(tmp_path / "n.png")]
     main(["neighbors", str(tmp_path / "samples.npy"), *call])
     said = capsys.readouterr().out
-    assert "copies: 1 of 1 sample, 0 of 30 training images among the others\n" in said
+    assert "copies: 1 of 1 sample, 0 of 30 training images, each against the others\n" in said
     assert "below a third of its distance to the farthest of the 30 nearest, or of the smallest such distance" in said
     with pytest.raises(SystemExit):
         main(["neighbors", "--help"])

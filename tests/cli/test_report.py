@@ -191,7 +191,7 @@ def test_where_nothing_is_held_out_the_report_says_so(run: Path, tmp_path: Path)
     assert report(run, tmp_path / "r", *call)["neighbors"]["others"] == "held-out images"
     np.save(tmp_path / "more.npy", dots(60, 1))
     found = report(run, tmp_path / "s", *call, "--data", str(tmp_path / "more.npy"))["neighbors"]
-    assert found["others"] == "training images among the others"
+    assert found["others"] == "training images, each against the others"
 
 
 # ---------------------------------------------------------------- the run's losses

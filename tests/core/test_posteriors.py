@@ -243,7 +243,7 @@ def test_hidden_entries_of_y_do_not_matter() -> None:
         ({"strength": 0.0}, "strength must be positive"),
         ({"y": torch.zeros(4, dtype=torch.float64)}, r"shape of A\(x\), \(3,\), or a batch of 2 such; got \(4,\)"),
         ({"y": torch.zeros(3, 3)}, "or a batch of 2 such"),
-        ({"y": torch.zeros(3, dtype=torch.int64)}, "y must be floating point"),
+        ({"y": torch.zeros(3, dtype=torch.int64)}, "y must hold real floating-point numbers"),
         ({"operator": lambda x: x[:, :3] ** 2}, "the operator is not linear"),
         ({"operator": lambda x: x[:, :3] ** 2, "method": "diffpir"}, "the operator is not linear"),
     ],
@@ -273,3 +273,14 @@ def test_a_score_without_gradients_is_refused() -> None:
         for each in (gauss.prior.score, shared)
     )
     torch.testing.assert_close(found, plain)
+
+
+def test_measurements_that_are_not_numbers_are_refused() -> None:
+    """NaN in hidden pixels is no measurement."""
+    prior, mask = GaussianMixture(torch.zeros(1, 4), 1.0, [1]), torch.tensor([1, 1, 0, 0])
+    x, y = torch.zeros(1, 4), torch.tensor([[1.0, 2.0, torch.nan, torch.nan]])
+    assert posterior(prior.score, y, Mask(mask), noise=0.1)(x, torch.tensor(1.0)).isfinite().all()
+    with pytest.raises(ValueError, match=r"y has values that are not finite"):
+        posterior(prior.score, y, lambda x: x, noise=0.1)(x, torch.tensor(1.0))
+    with pytest.raises(ValueError, match=r"y must hold real floating-point numbers; got torch\.complex64$"):
+        posterior(prior.score, y.to(torch.complex64), lambda x: x, noise=0.1)

@@ -84,5 +84,5 @@ def test_wrong_masks_are_refused_with_the_fix(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"hides nothing \(paint"):
         make_mask(str(white), Fit(size=(8, 8)))
     (tmp_path / "text.png").write_text("no image")
-    with pytest.raises(ValueError, match="no image that can be read"):
+    with pytest.raises(ValueError, match="cannot be read as an image"):
         make_mask(str(tmp_path / "text.png"), Fit(size=(8, 8)))

@@ -229,7 +229,7 @@ def test_sixteen_bits_take_little_memory() -> None:
 
 def test_floating_point_numbers_are_refused(folder: Path) -> None:
     Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(folder / "a.tif")
-    with pytest.raises(ValueError, match=r"a.tif is no image .* floating-point numbers.*save them with 8 or 16 bits"):
+    with pytest.raises(ValueError, match=r"a.tif cannot be read .* floating-point numbers.*save them with 8 or 16 bits"):
         open_image(folder / "a.tif")
 
 
@@ -246,7 +246,7 @@ def test_pillow_says_nothing_about_odd_files(folder: Path, capfd: pytest.Capture
     assert np.array_equal(np.asarray(open_image(folder / "a.tif")), COLOURS)
     assert load(str(folder)).shape == (3, 6, 5)
     (folder / "a.tif").write_bytes(with_tag(277, 3, 1, 2048))
-    with pytest.raises(ValueError, match=r"a.tif is no image"):
+    with pytest.raises(ValueError, match=r"a.tif cannot be read as an image"):
         open_image(folder / "a.tif")
     assert capfd.readouterr() == ("", "")
 
@@ -273,7 +273,7 @@ def test_images_that_a_user_names(folder: Path) -> None:
         (
             folder / "text.png",
             ValueError,
-            r"text.png is no image .*: it holds no PNG.*save it again as PNG, .*TIFF",
+            r"text.png cannot be read as an image: it holds no PNG.*save it again as PNG, .*TIFF",
         ),
     ):
         with pytest.raises(kind, match=message):

@@ -182,8 +182,11 @@ def test_levels_at_which_nothing_can_be_learned_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        (replace(GOOD, training=(0.06, 1.0), held_out=(0.06, 1.0)), "problem: at σ = 1, 0.1 the network is hardly"),
-        (replace(GOOD, held_out=(0.021, 0.99)), "0.1 the network is hardly better"),
+        (
+            replace(GOOD, training=(0.06, 1.0), held_out=(0.06, 1.0)),
+            "problem: at σ = 1, 0.1 the network has learned nothing",
+        ),
+        (replace(GOOD, held_out=(0.021, 0.99)), "0.1 the network has learned nothing"),
         (replace(GOOD, impossible=(1.0,)), "problem: at σ = 1 the error is below the least"),
         (replace(GOOD, training=(0.02, float("nan"))), "problem: errors are not finite"),
         (replace(GOOD, held_out=(0.04, 0.6)), "problem: errors on held-out images are 100% larger"),
@@ -230,6 +233,14 @@ def test_what_is_wrong_with_samples_is_found(spoil: object, words: str) -> None:
     samples = np.clip(spoil(data[:16]), 0, 255).astype(np.uint8)
     assert words in " ".join(each.what for each in judge_samples(samples, data))
     assert [each.kind for each in judge_samples(data[:32], data)] == ["good"]
+
+
+def test_noisy_samples_are_denoised_only_by_samplers_that_can() -> None:
+    data = smooth(64)
+    noisy = np.clip(data[:16] + np.random.default_rng(1).normal(0, 25, data[:16].shape), 0, 255).astype(np.uint8)
+    (plain,), (denoisable,) = judge_samples(noisy, data), judge_samples(noisy, data, denoise=True)
+    assert "--denoise" not in plain.cure
+    assert "--denoise" in denoisable.cure
 
 
 def test_copies_are_found() -> None:

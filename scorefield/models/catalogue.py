@@ -27,7 +27,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Digits:
-    """How good samples of digits are: the share that the classifier accepts. From docs/measurements/."""
+    """How good samples of digits are: the share that the classifier accepts. From docs/results/NAME/digits.json."""
 
     accepted: float
     n: int

@@ -229,7 +229,9 @@ def test_sixteen_bits_take_little_memory() -> None:
 
 def test_floating_point_numbers_are_refused(folder: Path) -> None:
     Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(folder / "a.tif")
-    with pytest.raises(ValueError, match=r"a.tif cannot be read .* floating-point numbers.*save them with 8 or 16 bits"):
+    with pytest.raises(
+        ValueError, match=r"a.tif cannot be read .* floating-point numbers.*save them with 8 or 16 bits"
+    ):
         open_image(folder / "a.tif")
 
 

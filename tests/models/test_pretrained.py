@@ -185,7 +185,7 @@ def test_a_pretrained_model_is_the_one_that_its_report_tells_of(name: str) -> No
 def test_the_catalogue_says_what_files_and_reports_say(name: str) -> None:
     entry = MODELS[name]
     if isinstance(entry.quality, Digits):
-        report = json.loads((RESULTS.parent / "measurements" / f"{name.replace('-', '_')}_digits.json").read_text())
+        report = json.loads((RESULTS / name / "digits.json").read_text())
         assert round(report["accepted"], 3) == entry.quality.accepted
         assert (report["n"], report["calls"]) == (entry.quality.n, entry.quality.calls)
         assert report["model"]["digest"] in load(f"model:{name}").digest

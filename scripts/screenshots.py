@@ -1,7 +1,7 @@
 """Take the screenshots of docs/web: python scripts/screenshots.py [MODEL ...]
 
-A real browser uses a server with these models, beside the pretrained ones, as a user would. Interpolation needs a model
-for all noise levels among them. It takes some minutes on two cores.
+A real browser uses a server with these models, beside the pretrained ones, as a user would. The Monitor is
+shown if a run is named. It takes a minute on two cores.
 """
 # ruff: noqa: ANN401 (without playwright its types are missing; a program prints)
 
@@ -79,10 +79,24 @@ def interpolate(page: Any, address: str) -> None:
     page.fill("#interpolate .way", "5")
 
 
+def understand(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/understand?step=4")
+    page.wait_for_selector("#understand .legend")
+    page.wait_for_timeout(30_000)  # until the points are there and the curves are computed
+
+
+def monitor(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/monitor")
+    page.wait_for_selector("#monitor [data-chart=levels] path")
+    page.wait_for_timeout(3000)
+
+
 SHOTS: dict[str, tuple[Callable[[Any, str], None], Any, Any]] = {
     "sample": (sample, WIDE, "light"),
     "restore": (restore, WIDE, "light"),
     "interpolate": (interpolate, WIDE, "light"),
+    "understand": (understand, WIDE, "light"),
+    "monitor": (monitor, WIDE, "light"),
     "phone": (hole, PHONE, "light"),
     "sample-dark": (sample, WIDE, "dark"),
 }
@@ -94,6 +108,8 @@ def main() -> None:
     with served(sys.argv[1:]) as address, sync_playwright() as running:
         browser = running.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for name, (use, screen, scheme) in SHOTS.items():
+            if name == "monitor" and not any(Path(each).is_dir() for each in sys.argv[1:]):
+                continue
             page = browser.new_page(viewport=screen, color_scheme=scheme, device_scale_factor=1.5)
             use(page, address)
             page.screenshot(path=PLACE / f"{name}.png", full_page=screen is WIDE)

@@ -632,7 +632,8 @@ def test_results_of_own_images_are_kept_apart_and_lead_back_to_them(page: Any, a
     assert page.text_content("#fitted").startswith("one.png")
     assert "--task inpaint:top" in page.text_content("#restore .command code")
     assert pixels(page, "#restore canvas.sheet") == first
-    until(page, "document.querySelectorAll('#gallery li').length === 3")  # another job
+    until(page, "document.querySelector('#gallery img').alt.startsWith('inpaint, one.png')")  # the newest comes first
+    assert page.locator("#gallery li").count() == 2  # the same settings and image: it has taken the place of the older
     page.evaluate("""() => localStorage.setItem('results', JSON.stringify(
         JSON.parse(localStorage.results).map(({image, ...rest}) => rest)))""")
     page.click("#gallery li:nth-child(2) a")

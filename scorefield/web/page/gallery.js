@@ -41,22 +41,29 @@ export function showGallery(shown) {
   draw();
 }
 
+/** A short name for a text, nearly always another for another text. */
+function nameOf(text) {
+  let hash = 0;
+  for (let k = 0; k < text.length; k++) hash = (Math.imul(hash, 31) + text.charCodeAt(k)) | 0;
+  return (hash >>> 0).toString(36);
+}
+
 /** The user's own image of a result, { name, text }, if it was kept. */
 export const imageOf = (key) => results().find((each) => each.key === key)?.image;
 
 /**
  * Keeps what a film shows, with the link that makes it again and words for it. It replaces an older result with the same
- * link. A result of the user's own image, { name, text }, has a key instead, and keeps the image if it is small.
+ * link, and of the same image if that is the user's own, { name, text }, which is kept as well if it is small.
  */
 export function keepResult(film, link, words, image = null) {
-  const { n, shape: [, height, width], frames, status } = film, sheet = frames.at(-1).image;
+  const { n, shape: [, height, width], frames } = film, sheet = frames.at(-1).image;
   const across = Math.floor(Math.sqrt(n)), cells = across ** 2, size = SIDE / across, side = Math.min(width, height); // the middle of each
   const small = make("canvas", { width: SIDE, height: SIDE }), context = small.getContext("2d");
   for (let k = 0; k < cells; k++) { // if there are more images than cells, some of them, from the first to the last
     const [x, y] = film.inSheet(Math.round((k * (n - 1)) / Math.max(1, cells - 1)));
     context.drawImage(sheet, x + (width - side) / 2, y + (height - side) / 2, side, side, (k % across) * size, Math.floor(k / across) * size, size, size);
   }
-  const kept = image?.text.length <= LARGE, key = image ? status.job : link;
+  const kept = image?.text.length <= LARGE, key = image ? nameOf(link + image.text) : link;
   const result = { picture: small.toDataURL("image/jpeg", 0.8), link: image ? `${link}&kept=${key}` : link, key, words: image && !kept ? `${words} (without the image)` : words };
   store([kept ? { ...result, image } : result, ...results().filter((each) => (each.key ?? each.link) !== key)]);
   draw();

@@ -110,8 +110,9 @@ export function makeTab(root, { models, limits }) {
   }
 
   /** Takes an image for an end, after the server has read it. */
+  const choices = {}; // how often each end was chosen: a later choice counts
   async function setEnd(end, image) {
-    const words = find(".chosen", end), wrong = find(".wrong-file", end);
+    const words = find(".chosen", end), wrong = find(".wrong-file", end), name = end.dataset.end, mine = (choices[name] = (choices[name] ?? 0) + 1);
     try {
       if (image?.file) {
         const body = new FormData();
@@ -120,11 +121,12 @@ export function makeTab(root, { models, limits }) {
         await post("/api/fit", body);
       }
     } catch (error) {
-      tell(wrong, `${image.name}: ${error.message}`);
+      if (mine === choices[name]) tell(wrong, `${image.name}: ${error.message}`);
       return;
     }
+    if (mine !== choices[name]) return;
     tell(wrong, null);
-    given[end.dataset.end] = image;
+    given[name] = image;
     words.textContent = image?.name ?? "";
     for (const button of all(".examples button", end)) button.setAttribute("aria-pressed", String(button.value === image?.example));
   }

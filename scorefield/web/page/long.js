@@ -65,7 +65,7 @@ export class Timed {
     return false;
   }
 
-  /** The first of what is faster, unless that is long too and another changes the work and is not. */
+  /** The first of what is faster. If that is long, too, another method that is not. */
   async fastEnough(asked, seconds) {
     const all = await Promise.all(this.faster().map(async (each) => ({
       ...each, seconds: each.change ? (await estimate({ ...asked, ...each.change })) || Infinity : each.part * seconds,

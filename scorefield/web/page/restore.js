@@ -308,10 +308,11 @@ export function makeTab(root, { models, limits }) {
 
   async function restore({ link = false } = {}) {
     const mine = ++pressed;
-    let asked, parameters;
+    let asked, parameters, whole;
     try {
       asked = { ...settings.read(), noise: numberIn(noise, { least: Number.MIN_VALUE, most: 10 }) };
       parameters = query();
+      whole = `#/restore?${query({ mask: true })}`;
       showFieldError(form, null);
       if (!source) throw new Error(`Choose an image first: a file${settings.model.examples?.length ? ", or one of the examples" : ", dropped or pasted"}.`);
       if (task() === "inpaint" && !editor.count) throw new Error(NOTHING);
@@ -331,9 +332,10 @@ export function makeTab(root, { models, limits }) {
     if (example) body.append("example", example);
     else body.append("image", file, name);
     if (mask) body.append("mask", mask, "mask.png");
-    const address = `#/restore?${parameters}`, shown = linked ? address : "#/restore", whole = `#/restore?${query({ mask: true })}`;
+    const address = `#/restore?${parameters}`, shown = linked ? address : "#/restore";
     sent = { mask, example, file, link: linked ? address : null };
     if (location.hash !== shown) history[link ? "replaceState" : "pushState"](null, "", shown);
+    const own = example ? null : { name, text: await toText(fitted) };
     running = film.run("/api/restore", body, {
       n: asked.n, shape, start: find(".primary", form),
       onJob: async (job) => {
@@ -343,7 +345,7 @@ export function makeTab(root, { models, limits }) {
     });
     const status = await running;
     showNumbers(status);
-    if (status?.state === "done") keepResult(film, whole, `${asked.task.split(":")[0]}, ${example ? `example ${example}` : name}, ${asked.model}`, example ? null : { name, text: await toText(fitted) });
+    if (status?.state === "done") keepResult(film, whole, `${asked.task.split(":")[0]}, ${example ? `example ${example}` : name}, ${asked.model}`, own);
   }
   form.addEventListener("submit", (event) => { event.preventDefault(); restore(); });
 

@@ -82,7 +82,7 @@ def _parsers(kind: Any) -> list[PrimitiveConstructorSpec[Any]]:  # noqa: ANN401
         try:
             return one(words[0])
         except ValueError:
-            raise ValueError(f"{words[0]} is no {'whole ' * (one is int)}number") from None
+            raise ValueError(f"{words[0]} is not a {'whole ' * (one is int)}number") from None
 
     return [
         PrimitiveConstructorSpec(

@@ -44,7 +44,7 @@ def doctor(
     from a quick measurement of this machine's speed, a training. Each recommendation comes with its reason, the paper's
     value, and what would go wrong with that.
 
-    Of a run or a model: the errors at each noise level beside those of always predicting the mean image and the least
+    Of a run or a model: the errors at each noise level beside trivial ones and the least
     that is possible; whether the moving average has caught up; whether samples are grey, saturated, noisy or copies.
 
     Example: scorefield doctor my_images
@@ -194,8 +194,8 @@ def _examine_model(
         samples = checkup.draw_samples(model, n, track)
         if sampler != model.sampler:
             print(f"  samples are drawn by {type(sampler).__name__} with {sampler.calls} calls, to save time")
-        denoise = getattr(sampler, "denoise", None) is False
-        findings += checkup.judge_samples(samples, checkup.some(training, 256).pixels, denoise=denoise)
+        can_denoise = getattr(sampler, "denoise", None) is False
+        findings += checkup.judge_samples(samples, checkup.some(training, 256).pixels, can_denoise=can_denoise)
         findings.append(checkup.judge_copies(samples, training, held_out, track))
     print(f"  {'σ':>8} {'error':>8} {'trivial':>11} {'least possible':>15}")
     for k, (sigma, error, trivial, exact) in enumerate(

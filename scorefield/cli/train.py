@@ -110,7 +110,7 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
             from scorefield.doctor.plan import plan_training
 
             group.agreed(partial(check_folder, recipe, out, resume=False))
-            group.agreed(partial(check_writable, out.parent, fix="name another folder: --out"))
+            group.agreed(partial(check_writable, out if out.is_dir() else out.parent, fix="name another folder: --out"))
             recipe, minutes, _ = plan_training(recipe, group, given=given, minutes=minutes, say=say, track=track)
         extra: list[Any] = [partial(tensorboard_log, out / "tensorboard")] if options.tensorboard else []
         extra += [partial(wandb_log, out, asdict(recipe))] if options.wandb else []

@@ -82,7 +82,7 @@ class Errors:
     @property
     def tells(self) -> tuple[bool, ...]:
         """Whether the error at each level says anything about the model. It does not where even the best possible
-        network is hardly better than the mean image, nor at a σ below what images have."""
+        network is hardly better than the mean image, nor at a σ below the grey levels of images."""
         return tuple(
             sigma >= FINEST and (trivial >= 0.01 if exact is None else exact <= 0.9 * trivial)
             for sigma, trivial, exact in zip(self.sigmas, self.trivial, self.exact, strict=True)
@@ -326,8 +326,8 @@ def draw_samples(model: Model, n: int, track: Track[Any] = silent) -> Pixels:
     return np.concatenate([images[:, -1] for _, images in parts])
 
 
-def judge_samples(samples: Pixels, data: Pixels, *, denoise: bool = False) -> list[Finding]:
-    """What the samples look like beside images. `denoise`: their sampler can end with a denoising step, and did not."""
+def judge_samples(samples: Pixels, data: Pixels, *, can_denoise: bool = False) -> list[Finding]:
+    """What the samples look like beside images. `can_denoise`: their sampler could end with a denoising step."""
     found, mine, real = list[Finding](), appearance(samples), appearance(data)
     if mine.contrast < 0.6 * real.contrast:
         found.append(
@@ -353,7 +353,7 @@ def judge_samples(samples: Pixels, data: Pixels, *, denoise: bool = False) -> li
                 "problem",
                 f"samples are noisy: neighbouring pixels differ by {mine.roughness:.2g}, in the images by "
                 f"{real.roughness:.2g}",
-                "--denoise, more steps, or train longer" if denoise else "train longer, or more --calls",
+                "--denoise, more steps, or train longer" if can_denoise else "train longer, or more --calls",
             )
         )
     tint = max(abs(a - b) for a, b in zip(mine.colour, real.colour, strict=True))

@@ -260,7 +260,7 @@ def _prepare(
     for note in dict.fromkeys((*images.notes, *(held_out.notes if held_out is not None else ()))):
         say(f"note: {note}")
     if held_out is not None and len(held_out) < recipe.held_out:
-        say(f"note: {plural(len(held_out), 'image')} held out, all there are or a fifth, and not {recipe.held_out}")
+        say(f"note: {plural(len(held_out), 'image')} held out, and not {recipe.held_out}: all there are, or a fifth")
     unet = isinstance(network, UNet) or (network is None and recipe.network == "unet")
     if unet and (few := _few_images(images)):
         say(f"note: {few}")

@@ -251,7 +251,7 @@ def test_wrong_calls(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["sample", tmp_path / "white.png"], "damaged or no"),
         (["sample", run, "-n", "0"], "-n must be from 1 to 10,000,000; got 0"),
         (["sample", run, "--batch-size", "0"], "--batch-size must be at least 1; got 0"),
-        (["sample", run, "--calls", "1e9"], "1e9 is no whole number"),
+        (["sample", run, "--calls", "1e9"], "1e9 is not a whole number"),
         (["sample", run, "--sampler", "foo"], "there is no foo (choose from annealed_langevin, euler,"),
         (["sample", run, "--seed", "-1"], "whole number"),
         (["sample", run, "--steps", "0"], "steps must be"),

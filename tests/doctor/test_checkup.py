@@ -238,7 +238,7 @@ def test_what_is_wrong_with_samples_is_found(spoil: object, words: str) -> None:
 def test_noisy_samples_are_denoised_only_by_samplers_that_can() -> None:
     data = smooth(64)
     noisy = np.clip(data[:16] + np.random.default_rng(1).normal(0, 25, data[:16].shape), 0, 255).astype(np.uint8)
-    (plain,), (denoisable,) = judge_samples(noisy, data), judge_samples(noisy, data, denoise=True)
+    (plain,), (denoisable,) = judge_samples(noisy, data), judge_samples(noisy, data, can_denoise=True)
     assert "--denoise" not in plain.cure
     assert "--denoise" in denoisable.cure
 

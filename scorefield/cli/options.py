@@ -64,9 +64,11 @@ class _Sampling:
         return {name: value for name, value in values.items() if value is not None and value is not False}
 
     def sampler_for(self, model: Model, usual: Any = None) -> Any:  # noqa: ANN401
-        """The usual sampler, by default the model's own, with the settings that were given."""
+        """The sampler that was named, or else the usual one, by default the model's own; with the settings that were
+        given."""
         name = getattr(self, "sampler")  # noqa: B009
-        sampler = samplers.changed(usual or model.sampler, self.given, name=name, accepted=model.accepted)
+        base = model.sampler if usual is None or name is not None else usual
+        sampler = samplers.changed(base, self.given, name=name, accepted=model.accepted)
         if not self.quick:
             return sampler
         if not hasattr(sampler, "at_pace"):
@@ -120,7 +122,10 @@ if TYPE_CHECKING:
     Sampling = _Sampling
 else:
     SamplerName = Literal[tuple(samplers.SAMPLERS)]
-    _name = Annotated[SamplerName | None, tyro.conf.arg(help="The sampler. Default: the model's own.")]
+    _name = Annotated[
+        SamplerName | None,
+        tyro.conf.arg(help="The sampler. Default: the model's own, and for restorations one with fresh noise."),
+    ]
     _fields = [("sampler", _name, None), *((name, *option) for name, option in SETTINGS.items())]
     Sampling = plain_help(
         make_dataclass("Sampling", _fields, bases=(_Sampling,), frozen=True, namespace={"__doc__": _Sampling.__doc__})
@@ -134,10 +139,8 @@ def check_guidance(guidance: float) -> None:
         raise ValueError(f"--guidance must be finite; got {guidance} (0 is no guidance)")
 
 
-def note_guidance(guidance: float, group: Group, model: Model | None = None, label: str | int | None = None) -> None:
-    """Print a note on what guidance costs. An error if this model cannot be guided towards this class."""
-    if model is not None:
-        model.check_guidance(guidance, label)
+def note_guidance(guidance: float, group: Group) -> None:
+    """Print a note on what guidance costs."""
     if guidance and group.main:
         say("note: with guidance each network call is for twice as many images, and takes about twice as long")
 

@@ -95,7 +95,8 @@ def restore(
     with joined(sampling.device) as group:
         loaded = load(model, weights=sampling.weights, device=group.device)
         sampler = sampling.sampler_for(loaded, loaded.restoration_sampler)
-        note_guidance(sampling.guidance, group, loaded, sampling.label_for(loaded))
+        loaded.check_guidance(sampling.guidance, sampling.label_for(loaded))
+        note_guidance(sampling.guidance, group)
         if image is not None:
             y, operator, originals = _one(loaded, image, task, crop, noise, sampling.seed, measured, group)
         else:

@@ -73,7 +73,8 @@ def _draw(
     what is known or measured of them."""
     sampler = sampling.sampler_for(model, model.restoration_sampler if "measurement" in condition else None)
     note_shortfall(sampler, model, group)
-    note_guidance(sampling.guidance, group, model, sampling.label_for(model))
+    model.check_guidance(sampling.guidance, sampling.label_for(model))
+    note_guidance(sampling.guidance, group)
     return model.draw(
         group.share(sampling.n),
         batch_size=sampling.batch_size,

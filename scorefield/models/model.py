@@ -215,7 +215,7 @@ class Model:
         measurement = Measurement(torch.as_tensor(y), operator, noise, method, iterations, strength)
         settings: dict[str, Any] = {
             "seed": seed,
-            "sampler": sampler or self.restoration_sampler,
+            "sampler": sampler,
             "precision": precision,
         }
         return self._sample(n, batch_size, label, guidance, measurement=measurement, **settings)
@@ -257,7 +257,7 @@ class Model:
         `measurement` one to restore. `size` is the largest batch that will be asked for, for which a fast path may be
         prepared.
         """
-        sampler, seeds = self._sampler(sampler), sample_seeds(seed, numbers)
+        sampler, seeds = self._sampler(sampler, measurement), sample_seeds(seed, numbers)
         classes = self.class_numbers(label, len(seeds))
         self.check_guidance(guidance, label)
         if measurement is not None and measurement.method in DIFFERENTIATED:
@@ -322,7 +322,7 @@ class Model:
 
         The images are bytes (N, frames, H, W, C): evenly spaced states, the last of which is the sample.
         """
-        sampler = self._sampler(sampler)
+        sampler = self._sampler(sampler, measurement)
         settings: dict[str, Any] = {"seed": seed, "sampler": sampler, "known": known, "precision": precision}
         settings["measurement"] = measurement
         keep, images = kept_steps(sampler.updates, frames + 1) - {0}, list[np.ndarray]()
@@ -380,13 +380,13 @@ class Model:
             self._fast[key] = acceleration.for_sampling(self.network, self.shape, size=size, precision=precision)
         return self._fast[key]
 
-    def _sampler(self, sampler: Sampler | None) -> Sampler:
-        """The sampler to use: the model's own unless one is given."""
+    def _sampler(self, sampler: Sampler | None, measurement: Measurement | None = None) -> Sampler:
+        """The sampler to use: unless one is given, the model's own, or that of restorations."""
         if isinstance(sampler, (str, type)):
             raise ValueError(
                 f"sampler must be an object with settings, such as sf.AnnealedLangevin(model.sigmas); got {sampler!r}"
             )
-        sampler = sampler or self.sampler
+        sampler = sampler or (self.sampler if measurement is None else self.restoration_sampler)
         return sampler.scheduled(self.accepted) if hasattr(sampler, "scheduled") else sampler
 
     def class_numbers(self, label: Label, n: int) -> list[int] | None:

@@ -441,6 +441,8 @@ def for_restoring(own: Any, accepted: NoiseLevels) -> Any:  # noqa: ANN401
     fresh noise lets later steps mend them (docs/measurements/restoring_samplers.json). `ancestral` does that too, but
     as a method of order 1 it draws too little spread with so few calls.
     """
-    if accepted.listed or not isinstance(own, FlowSampler):
+    noisy = not isinstance(own, FlowSampler) or (isinstance(own, Heun) and own.churn)
+    if accepted.listed or noisy:
         return own
-    return Heun(calls=RESTORING, churn=CHURN, churn_max=accepted.high / 2)  # churn raises σ by at most √2
+    # churn raises σ by at most √2, and half of the largest σ is what was measured
+    return Heun(calls=RESTORING, churn=CHURN, churn_max=accepted.high / 2)

@@ -140,7 +140,7 @@ def restore_job(models: Models, request: SampleRequest, method: Method, given: G
     command += ["--noise", str(method.noise), "--method", method.name]
     command += ["--iterations", str(method.iterations)] if method.name == "mmps" else []
     command += ["--strength", str(method.strength)] if method.name in ("dps", "diffpir") else []
-    command += [*words_of(request, card.restoration_sampler), "--out", "restored.png"]
+    command += [*words_of(request, named=True), "--out", "restored.png"]
     measurement = method.measurement(given.y, given.operator)
     original = None if given.original is None else to_float(given.original[None])
 

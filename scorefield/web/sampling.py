@@ -60,9 +60,9 @@ def _setting_types() -> dict[str, Any]:
 
 
 def read_request(fields: Fields, card: Card, *, n: int, most: int, limits: Limits, usual: Any = None) -> SampleRequest:  # noqa: ANN401
-    """What a request asks for. Settings that are not given are those of the usual sampler, by default the model's own;
-    n is the default number."""
-    default = usual or card.sampler
+    """What a request asks for: the sampler that it names, or else the usual one, by default the model's own. n is the
+    default number."""
+    default = card.sampler if usual is None or fields.text("sampler") else usual
     name = fields.choice("sampler", tuple(SAMPLERS), default.name)
     settings = {
         each: fields.optional(each, kind, most=_most(each, default, limits)) for each, kind in _setting_types().items()
@@ -146,12 +146,13 @@ def _chosen(sampler: Any) -> dict[str, Any]:  # noqa: ANN401
     return {name: getattr(sampler, name) for name in options(type(sampler))}
 
 
-def words_of(request: SampleRequest, usual: Any = None) -> list[str]:  # noqa: ANN401
-    """The options of the command line that say the same. `usual` is the sampler that it takes by itself."""
+def words_of(request: SampleRequest, *, named: bool = False) -> list[str]:
+    """The options of the command line that say the same. `named`: with the sampler's name, even if it is the model's
+    own."""
     sampler, words = request.sampler, ["-n", str(request.n), "--seed", str(request.seed)]
     words += [] if request.label is None else ["--label", str(request.label)]
     words += ["--guidance", str(request.guidance)] if request.guidance else []
-    if type(sampler) is not type(usual or request.card.sampler):
+    if named or type(sampler) is not type(request.card.sampler):
         words += ["--sampler", sampler.name]
     for name, value in _chosen(sampler).items():
         if value is None:

@@ -162,13 +162,13 @@ def test_images_lead_back_through_a_network_and_through_a_sampler(labels: int) -
 
 
 def test_digits_lead_back_through_the_pretrained_model() -> None:
-    """Test images of MNIST. Of 100 of them the mean error is 0.09 grey levels."""
+    """Test images of MNIST, within 1/255 in the mean (2/255 would be good)."""
     files = sorted((Path(sf.__file__).parent / "web" / "examples").glob("*.png"))
     x = torch.stack([to_float(np.asarray(Image.open(file))[None, ..., None])[0] for file in files])
     model = sf.load("unet-mnist")
     low, high = model.sigma_range
     latent = encode(model.score, x, sigma_min=low, sigma_max=high)
-    assert (decode(model.score, latent, sigma_min=low, sigma_max=high) - x).abs().mean() < 2 / 255
+    assert (decode(model.score, latent, sigma_min=low, sigma_max=high) - x).abs().mean() < 1 / 255
 
 
 @pytest.mark.parametrize("labels", [0, 3])

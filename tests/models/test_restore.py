@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scorefield import GaussianMixture, Heun, Model, Recipe, samplers
+from scorefield import Ancestral, GaussianMixture, Heun, Model, Recipe, samplers
 from scorefield.acceleration import threads
 from scorefield.models import model as models
 from scorefield.operators import Downsample, Mask
@@ -93,6 +93,21 @@ def test_each_sample_its_own_measurement() -> None:
     for k in (0, 3):
         alone = model().restore(ys[k], Downsample(2), noise=0.05, n=5, label="a")
         torch.testing.assert_close(together[k], alone[k], rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_usual_sampler_is_better_at() -> None:
+    """The mean ratio of the standard deviations to the exact ones, of 400 samples: a standard error of 1.3 %."""
+    mask = torch.tensor([[1, 1, 0, 0]] * 4)
+    y = torch.full((1, 4, 4), 0.5) * mask
+    mean, variance = exact_posterior(MEANS[1], y, 0.1)
+    inside = (mean > 0.3) & (mean < 0.7)
+    found = []
+    for sampler in (None, Ancestral(calls=35)):
+        made = model().restore(y, Mask(mask), noise=0.1, n=400, label="b", batch_size=400, sampler=sampler)
+        found.append((made.std(0) / variance.sqrt())[inside].mean().item())
+    usual, ancestral = found
+    assert 0.95 < usual < 1.12
+    assert ancestral < 0.9
 
 
 def test_the_sampler_of_restorations_is_the_default() -> None:

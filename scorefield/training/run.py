@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -204,8 +204,9 @@ def train(
                 run.catch_up(stop.due)
             group.wait()
             planned = plan and not resume and recipe.cooldown > 0 and minutes < float("inf")
+            plan_in_time = Plan(stop, most=recipe.steps, cooldown=recipe.cooldown) if planned else None
             with pytorch_threads(_threads(run)):
-                _loop(run, draw_batch, stop, Plan(stop) if planned else None)
+                _loop(run, draw_batch, stop, plan_in_time)
         recipe = run.recipe
         unfinished = run.step < recipe.steps
         stop.number = next(filter(None, group.all(stop.number)), 0) if unfinished else 0
@@ -679,28 +680,43 @@ def _threads(run: Run) -> int:
 
 
 class Plan:
-    """Chooses the number of iterations of a run that is to end in time, after it has been measured for a while.
+    """Chooses the number of iterations of a run that is to end in time: first after it has been measured for a while,
+    and again when the cool-down should begin, by its pace until then, which other programs may have changed.
 
-    The cool-down begins after the plan is made, so that a run resumed from a checkpoint before repeats its updates.
+    The cool-down begins after its number is chosen, so that a run resumed from a checkpoint before repeats its updates.
     """
 
     first, share, margin = 20, 0.05, 0.95
     """Iterations before the measurement, the share of the time that it takes, and of the rest that is planned for."""
+    every, enough = 10, 1.02
+    """How often to look at the pace, and by what factor there must be time for more iterations to plan for them."""
 
-    def __init__(self, stop: Stop) -> None:
-        self._stop, self._whole = stop, stop.seconds_left
-        self._began: tuple[int, float] | None = None
+    def __init__(self, stop: Stop, *, most: int, cooldown: float) -> None:
+        self.most, self._stop, self._whole, self._cooldown = most, stop, stop.seconds_left, cooldown
+        self._seen = deque[tuple[int, float]]()  # steps with the seconds left, as far back as the cool-down is long
+        self.made = self.final = False
+        """Whether a number is chosen, and whether it is the last."""
 
-    def steps(self, step: int) -> int:
-        """The number of iterations to plan for after `step` of them; 0 while it is measured."""
-        left = self._stop.seconds_left
-        if self._began is None:
-            self._began = (step, left) if step >= self.first else None
-            return 0
-        if left > self._began[1] - self.share * self._whole:
-            return 0
-        seconds = (self._began[1] - left) / (step - self._began[0])
-        return max(step + 1, step + int(self.margin * left / seconds))
+    def steps(self, step: int, planned: int) -> int:
+        """The number of iterations to plan for after `step` of them, where so far `planned` are."""
+        left, before = self._stop.seconds_left, 1 - self._cooldown
+        if step < self.first:
+            return planned
+        self._seen.append((step, left))
+        while len(self._seen) > 2 and self._seen[1][1] - left >= self._cooldown * self._whole:
+            self._seen.popleft()
+        start, then = self._seen[0]
+        if step == start or (not self.made and left > then - self.share * self._whole):
+            return planned
+        fitting = step + max(1, int(self.margin * left * (step - start) / (then - left)))
+        if not self.made:
+            self.made = True
+            return fitting
+        if step + self.every <= before * min(planned, fitting):
+            return planned  # the cool-down is still to come
+        begun, enough = step > before * planned, planned <= fitting <= self.enough * planned
+        self.final = begun or enough or step + self.every > before * fitting
+        return planned if begun or enough else fitting
 
 
 @dataclass
@@ -756,9 +772,10 @@ def _loop(run: Run, draw_batch: DrawBatch, stop: Stop, plan: Plan | None) -> Non
             losses = run.trainer.step(draw_batch(run.step), run.step)
             step = run.step
             meter.add(losses, step)
-            if plan is not None and (steps := group.all(plan.steps(step))[0]):
-                plan, least = None, math.ceil(step / (1 - recipe.cooldown))  # the cool-down is still to come
-                if (steps := max(steps, least)) < recipe.steps:
+            if plan is not None and not plan.final and (not plan.made or step % plan.every == 0):
+                steps, plan.made, plan.final = group.all((plan.steps(step, recipe.steps), plan.made, plan.final))[0]
+                least = math.ceil(step / (1 - recipe.cooldown))  # the cool-down is still to come
+                if steps != recipe.steps and (steps := min(plan.most, max(steps, least))) != recipe.steps:
                     run.plan(steps)
                     recipe = run.recipe
                     run.trainer.rate = learning_rates_of(recipe)
@@ -816,7 +833,7 @@ def _loop(run: Run, draw_batch: DrawBatch, stop: Stop, plan: Plan | None) -> Non
             if evaluate or save or stops:
                 group.wait()
             if stops:
-                if plan is not None:
+                if plan is not None and not plan.made:
                     run.say("the time was too short to plan for: the run has the recipe's number of iterations")
                 return
 

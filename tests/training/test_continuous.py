@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,7 +149,7 @@ def test_a_plan_leaves_the_updates_so_far_as_they_are(
     """It may ask for too few iterations, or for more than the recipe's: then nothing is changed or recorded."""
     recipe = replace(recipe, cooldown=0.5, warmup=0, previews=0, held_out=0)
     for name, asked, planned in (("few", 3, 4), ("many", 99, 6)):
-        monkeypatch.setattr(run_module.Plan, "steps", lambda self, step, n=asked: n if step == 2 else 0)
+        monkeypatch.setattr(run_module.Plan, "steps", lambda self, step, planned, n=asked: n if step == 2 else planned)
         train(recipe, tmp_path / name, ALONE, minutes=1, plan=True)
         assert load(tmp_path / name).step == planned
         assert ("changes" in load(tmp_path / name).metadata) == (name == "few")
@@ -411,20 +412,52 @@ class Clock:
         return self.now
 
 
+def planned_run(
+    pace: Callable[[int], float], *, whole: float = 1000.0, most: int = 10_000
+) -> tuple[dict[int, int], float]:
+    """The plans of a run in which iteration n takes pace(n) seconds, by their step, and the seconds that are left."""
+    stop: Any = SimpleNamespace(seconds_left=whole)
+    plan, steps, plans = run_module.Plan(stop, most=most, cooldown=0.2), most, dict[int, int]()
+    step = 0
+    while step < steps and stop.seconds_left > 0:
+        stop.seconds_left -= pace(step)
+        step += 1
+        if not plan.final and (not plan.made or step % plan.every == 0):  # as in the loop of training
+            cooling = step > 0.8 * steps
+            before, steps = steps, min(most, plan.steps(step, steps))
+            if steps != before:
+                plans[step] = steps
+                assert not cooling  # the learning rates so far are those of the new plan
+                assert step <= 0.8 * steps
+    return plans, stop.seconds_left
+
+
 def test_a_plan_ends_in_time() -> None:
-    """20 iterations of a second, then 5 % of 1,000 s to measure; 95 % of the 930 s that are left."""
-    stop: Any = SimpleNamespace(seconds_left=1000.0)
-    plan, step, steps = run_module.Plan(stop), 0, 0
-    while not steps:
-        step, stop.seconds_left = step + 1, stop.seconds_left - 1
-        steps = plan.steps(step)
-    assert step == 70
-    assert steps == 70 + int(0.95 * 930)
+    """20 iterations of a second, then 5 % of 1,000 s to measure; 95 % of the 930 s that are left. When the cool-down of
+    these 953 should begin, after 80 %, there is time for a few more: for 95 % of what is left then."""
+    first = 70 + int(0.95 * 930)
+    second = 760 + int(0.95 * 240)
+    plans, left = planned_run(lambda n: 1.0)
+    assert plans == {70: first, 760: second}
+    assert left == 1000 - second
+
+
+def test_a_plan_keeps_to_the_pace() -> None:
+    """From iteration 300 on each one takes twice as long, or half: the cool-down begins earlier or later."""
+    plans, left = planned_run(lambda n: 1.0 if n < 300 else 2.0)
+    assert len(plans) == 2
+    assert 0 < left < 30
+    plans, left = planned_run(lambda n: 1.0 if n < 300 else 0.5)
+    assert max(plans.values()) > 1500
+    assert 0 < left < 60
+    assert planned_run(lambda n: 1.0, most=80) == ({}, 920.0)  # never more than the recipe's
+    plans, left = planned_run(lambda n: 1.0 if n < 850 else 2.0)  # too late for another plan: it has begun
+    assert left <= 0
 
 
 def test_a_planned_run(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan is made at step 3, is recorded, and the resumed run keeps it; the learning rate ends near 0."""
-    monkeypatch.setattr(run_module.Plan, "steps", lambda self, step: 5 if step == 3 else 0)
+    monkeypatch.setattr(run_module.Plan, "steps", lambda self, step, planned: 5 if step == 3 else planned)
     recipe = replace(recipe, cooldown=0.4, warmup=0, previews=0)
     said = list[str]()
     train(recipe, tmp_path / "run", ALONE, minutes=1, plan=True, say=said.append)

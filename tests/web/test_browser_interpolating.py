@@ -51,6 +51,20 @@ def test_a_slider_leads_from_seed_to_seed_and_a_link_makes_the_same(page: Any, a
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_settings_stay_when_the_list_of_models_is_read_again(page: Any, address: str) -> None:
+    """As happens when a run has a new checkpoint."""
+    page.goto(f"{address}/#/interpolate")
+    page.wait_for_selector("#interpolate [name=model] option", state="attached")
+    page.fill("#interpolate [name=calls]", "7")
+    page.check("#interpolate [name=ends][value=images]", force=True)
+    page.click("#interpolate .end[data-end=image] .examples button >> nth=2")
+    until(page, "document.querySelector('.end[data-end=image] .chosen').textContent === 'Example 4'")
+    page.evaluate("document.dispatchEvent(new Event('models'))")
+    page.wait_for_timeout(100)
+    assert page.input_value("#interpolate [name=calls]") == "7"
+    assert page.text_content("#interpolate .end[data-end=image] .chosen") == "Example 4"
+
+
 def test_between_an_example_and_an_own_image(page: Any, address: str, tmp_path: Path) -> None:
     page.goto(f"{address}/#/interpolate")
     page.wait_for_selector("#interpolate [name=model] option", state="attached")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from scorefield.posteriors import ITERATIONS
 from web.browser import LARGE, SIZE, downloaded, draw, picture, pixels, until
 from web.browser import address as address
 from web.browser import browser as browser
@@ -659,6 +660,24 @@ def test_a_faster_method_is_offered_for_a_long_restoration(page: Any, address: s
     page.wait_for_selector("#restore .after:not([hidden])")
     assert "--method diffpir" in page.text_content("#restore .command code")
     assert page.input_value("#restore [name=method]") == "diffpir"
+
+
+def test_a_faster_restoration_has_fresh_noise_too(page: Any, address: str) -> None:
+    """The sampler for few calls of Sample follows the probability flow, which restores badly."""
+    page.unroute("**/api/estimate")
+    page.route("**/api/estimate", lambda each: each.fulfill(json={"seconds": 91}))
+    open_editor(page, address)
+    page.select_option("#restore [name=model]", "pets")
+    page.click("#restore [data-preset=left]")
+    page.click("#restore .primary")
+    page.wait_for_selector("#restore .confirm:not([hidden])")
+    assert "Heun with 19 calls takes about 50 s." in page.text_content("#restore .confirm p").replace("\u00a0", " ")
+
+
+def test_the_note_on_the_method_counts_its_iterations(page: Any, address: str) -> None:
+    open_editor(page, address)
+    assert ITERATIONS == 5
+    assert "five backward passes" in page.text_content("#restore .method-note")
 
 
 @pytest.mark.parametrize("mend", ["[data-preset=left]", "[data-do=invert]"])

@@ -614,10 +614,9 @@ def test_the_main_buttons_are_seen_at_once_and_on_a_phone_the_film(browser: Any,
             page.wait_for_selector(f"#{tab} [name=model] option", state="attached")
             page.select_option(f"#{tab} [name=model]", "pets")
             page.wait_for_selector(f"#{tab} {'.recorded' if tab == 'sample' else '.examples [aria-pressed=true]'}")
-            page.wait_for_timeout(100)
             button = page.locator(f"#{tab} .primary").bounding_box()
             if width > height:
-                assert button["y"] + button["height"] < height
+                until(page, f"document.querySelector('#{tab} .primary').getBoundingClientRect().bottom < {height}")
             elif tab == "sample":
                 shown = page.locator("#sample .recorded canvas").bounding_box()
                 assert shown["y"] + 100 < height

@@ -86,7 +86,7 @@ export function makeTab(root, { models, limits }) {
     if (names.includes(before)) chosen.value = before;
     find(".cannot", root).hidden = names.length > 0;
     find(".columns", root).hidden = !names.length;
-    if (names.length) setModel();
+    if (names.length && chosen.value !== before) setModel();
   }
 
   function setModel() {
@@ -109,8 +109,9 @@ export function makeTab(root, { models, limits }) {
     timed.plan();
   }
 
-  /** Takes an image for an end, after the server has read it. */
   const choices = {}; // how often each end was chosen: a later choice counts
+
+  /** Takes an image for an end, after the server has read it. */
   async function setEnd(end, image) {
     const words = find(".chosen", end), wrong = find(".wrong-file", end), name = end.dataset.end, mine = (choices[name] = (choices[name] ?? 0) + 1);
     try {

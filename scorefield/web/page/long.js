@@ -11,7 +11,8 @@ export class Timed {
   /**
    * Adds to the form a button with these words, the time that a job takes, and the warning. `work` gives what the server
    * is asked to estimate; `most.seconds` is what it allows. `faster` gives what takes less time than these settings:
-   * { words, note, button, take }, with the part of the time that it takes, or the change of `work`.
+   * { words, note, button, take }, and either `part`, the share of their time that it takes, or `change`, the fields of
+   * `work` that differ.
    */
   constructor(form, { words, noun, most, work, faster }) {
     form.append(fromTemplate("actions"));

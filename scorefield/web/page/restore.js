@@ -12,6 +12,7 @@ import { all, copy, count, digits, find, fromText, keep, make, numberIn, recalle
 const KEPT = 2e6; // bytes: a larger file is kept over a reload as the model sees it, since a browser keeps only a few MB
 const NOTHING = "Nothing is hidden: paint over a part of the image, or take a ready-made hole.";
 const IN_LINK = 4096; // pixels: a larger mask that is painted makes a link too long
+const FEWER = 19; // network calls of the usual sampler, about half, where its 35 take long
 const METHODS = {
   mmps: "The best error bars, but slow: five backward passes for each call.",
   diffpir: "Fast: no backward pass. Its images differ too little from each other.",
@@ -30,6 +31,7 @@ export function makeTab(root, { models, limits }) {
   const task = () => find("[name=task]:checked", root).value;
   const settings = new Settings(form, {
     models, most: { n: limits.completions, steps: limits.steps, seconds: limits.work_seconds }, n: 5, words: "Restore", noun: "Restorations", usual: ({ restoring, samplers }) => restoring ?? samplers[0],
+    quick: ({ restoring, range, quick }) => (restoring ? { sampler: restoring.name, calls: FEWER } : range ? null : quick),
     extra: () => ({ task: task() === "inpaint" ? `inpaint:${editor.name ?? "left"}` : taskWords(), method: method.value }),
     others: () => [{ change: { method: "diffpir" }, words: "DiffPIR", note: METHODS.diffpir.split(". ")[1], button: "Take DiffPIR", take: () => { method.value = "diffpir"; showTask(); keepSettings(); } }],
   });
@@ -324,7 +326,7 @@ export function makeTab(root, { models, limits }) {
     const { name, example, file, fitted } = source, { shape } = settings.model, holed = task() === "inpaint", ready = holed && editor.name;
     const painted = holed && !ready ? editor.png() : null, linked = example && (!holed || fits());
     if (!(await settings.mayStart(settings.read(), { link }))) return;
-    const mask = await painted;
+    const [mask, own] = await Promise.all([painted, example ? null : toText(fitted).then((text) => ({ name, text }))]);
     if (mine !== pressed || asked.model !== settings.model.name) return; // pressed again, or another model
     const body = new FormData();
     for (const [key, value] of Object.entries(asked)) body.append(key, key === "denoise" ? Number(value) : value);
@@ -335,7 +337,6 @@ export function makeTab(root, { models, limits }) {
     const address = `#/restore?${parameters}`, shown = linked ? address : "#/restore";
     sent = { mask, example, file, link: linked ? address : null };
     if (location.hash !== shown) history[link ? "replaceState" : "pushState"](null, "", shown);
-    const own = example ? null : { name, text: await toText(fitted) };
     running = film.run("/api/restore", body, {
       n: asked.n, shape, start: find(".primary", form),
       onJob: async (job) => {

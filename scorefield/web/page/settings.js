@@ -34,15 +34,16 @@ export function listClasses(select, { labels, null_label }, any = "Any") {
 export class Settings extends Timed {
   /**
    * `extra` gives more values of the form, on which the time of a job depends, and `others` what is faster because of
-   * them. `usual` is the sampler of a model that the server takes if none is named.
+   * them. `usual` is the sampler of a model that the server takes if none is named, and `quick` one for few calls,
+   * { sampler, calls }, or null.
    */
-  constructor(form, { models, most, n, words, noun, extra = () => ({}), others = () => [], usual = (model) => model.samplers[0] }) {
+  constructor(form, { models, most, n, words, noun, extra = () => ({}), others = () => [], usual = (model) => model.samplers[0], quick = (model) => model.quick }) {
     form.prepend(fromTemplate("settings"));
     super(form, { words, noun, most, work: () => this.read(), faster: () => this.quicker() });
     find(".more", form).before(...all(".extra", form));
     find(".more", form).append(...all(".extra-more", form));
     explain(form);
-    Object.assign(this, { models, extra, others, usual });
+    Object.assign(this, { models, extra, others, usual, quick });
     const more = find(".more", form); // open if the user left it open
     try {
       more.open = localStorage.getItem("more") === "open";
@@ -74,15 +75,15 @@ export class Settings extends Timed {
     tell(find(".guidance-note", this.form), this.model.null_label ? words : null);
   }
 
-  /** What takes less time than these settings: the model's sampler for few calls, another method, or a faster pace of the paper's. */
+  /** What takes less time than these settings: the sampler for few calls, another method, or a faster pace of the paper's. */
   quicker() {
-    const { quick } = this.model, now = this.calls, all = this.others();
-    if (quick) all.unshift({ part: quick.calls / now, words: `${titleOf(quick.sampler)} with ${quick.calls} calls`, button: "Take the faster sampler", take: () => this.setSampler(quick.sampler, quick.calls) });
+    const quick = this.quick(this.model), now = this.calls, offers = this.others();
+    if (quick) offers.unshift({ part: quick.calls / now, words: `${titleOf(quick.sampler)} with ${quick.calls} calls`, button: "Take the faster sampler", take: () => this.setSampler(quick.sampler, quick.calls) });
     for (const k of this.langevin ? [4, 10] : []) {
       const calls = this.paced(k).steps * this.sampler.sigmas.length;
-      all.push({ part: calls / now, words: `The ${NAMES[k]} pace`, note: NOTES[k], button: `Take the ${NAMES[k]} pace`, take: () => this.setPace(k) });
+      offers.push({ part: calls / now, words: `The ${NAMES[k]} pace`, note: NOTES[k], button: `Take the ${NAMES[k]} pace`, take: () => this.setPace(k) });
     }
-    return all;
+    return offers;
   }
 
   // -------- the model, its classes and its samplers
@@ -107,7 +108,7 @@ export class Settings extends Timed {
 
   /** Shows a model's settings. Its sampler is the usual one, if that makes few calls, or else the one for few calls. */
   setModel({ keep = false } = {}) {
-    const { shape: [channels, height, width], parameters, trained, start, data, quick, labels, null_label } = this.model, { samplers } = this;
+    const { shape: [channels, height, width], parameters, trained, start, data, labels, null_label } = this.model, { samplers } = this, quick = this.quick(this.model);
     const details = [`${width}\u00a0×\u00a0${height}\u00a0pixels, ${channels === 1 ? "grey" : "colour"}`];
     if (parameters) details.push(`${count(parameters)} parameters`);
     if (trained) details.push(`${count(trained)} training steps${data ? ` on ${data}` : ""}${start ? `, starting from ${start}` : ""}`);
@@ -119,7 +120,7 @@ export class Settings extends Timed {
     this.showGuidance();
     sampler.replaceChildren(...samplers.map(({ name }) => option(name, titleOf(name))));
     if (keep && samplers.some(({ name }) => name === before)) sampler.value = before;
-    else if (samplers[0].calls <= FEW) this.setSampler(samplers[0].name, samplers[0].calls);
+    else if (!quick || samplers[0].calls <= FEW) this.setSampler(samplers[0].name, samplers[0].calls);
     else this.setSampler(quick.sampler, quick.calls);
     this.showFields();
   }

@@ -220,7 +220,9 @@ class Heun(FlowSampler):
 
     churn: float = option(0.0, "S_churn of Karras et al.: how much fresh noise is added. 0: none.")
     churn_min: float = option(0.0, "The smallest noise level at which fresh noise is added.")
-    churn_max: float = option(1e9, "The largest noise level at which fresh noise is added.")
+    churn_max: float = option(
+        1e9, "The largest noise level at which fresh noise is added, if the network accepts the sum."
+    )
     churn_noise: float = option(1.0, "The fresh noise is multiplied by this.")
 
     def __post_init__(self) -> None:
@@ -228,15 +230,21 @@ class Heun(FlowSampler):
         super().__post_init__()
 
     def scheduled(self, accepted: NoiseLevels) -> Heun:
+        """With the noise schedule, and with churn_max so low that no level is raised above what the network accepts."""
         found = super().scheduled(accepted)
         gamma = min(self.churn / len(found.sigmas), math.sqrt(2) - 1)
-        raised = [s * (1 + gamma) for s in found.sigmas if self.churn_min <= s <= self.churn_max]
         if gamma and accepted.listed:
             raise ValueError("churn needs a network for all noise levels; this one knows a list of them (churn 0)")
-        if gamma and raised and raised[0] > accepted.high * (1 + 1e-4):
-            fix = f"choose churn_max below {accepted.high / (1 + gamma):.4g}"
-            raise ValueError(f"churn raises the noise to {raised[0]:g}, above the model's {accepted.high:g} ({fix})")
-        return found
+        highest = accepted.high / (1 + gamma)
+        raised = [s for s in found.sigmas if self.churn_min <= s <= self.churn_max]
+        if not gamma or not raised or raised[0] <= highest:
+            return found
+        if self.churn_min > highest:
+            raise ValueError(
+                f"churn raises the noise by a factor of {1 + gamma:.4g}, and the network accepts up to "
+                f"{accepted.high:g}; got churn_min={self.churn_min:g} (choose one below {highest:.4g})"
+            )
+        return replace(found, churn_max=highest)
 
     def _calls(self, levels: int) -> int:
         return (2 * levels - 1) * self.resample
@@ -434,8 +442,8 @@ def spread(levels: tuple[float, ...], n: int) -> tuple[float, ...]:
 
 
 def for_restoring(own: Any, accepted: NoiseLevels) -> Any:  # noqa: ANN401
-    """The usual sampler of restorations by a model with this sampler and these noise levels: one with fresh noise in
-    each step, in place of one that follows the probability flow.
+    """The usual sampler of restorations by a model with this sampler and these noise levels: one with fresh noise, in
+    place of one that follows the probability flow.
 
     The score of a posterior is only roughly right at high noise levels. The flow keeps the errors that come of it, and
     fresh noise lets later steps mend them (docs/measurements/restoring_samplers.json). `ancestral` does that too, but
@@ -444,5 +452,5 @@ def for_restoring(own: Any, accepted: NoiseLevels) -> Any:  # noqa: ANN401
     noisy = not isinstance(own, FlowSampler) or (isinstance(own, Heun) and own.churn)
     if accepted.listed or noisy:
         return own
-    # churn raises σ by at most √2, and half of the largest σ is what was measured
+    # fresh noise below half of the largest σ, as in the measurement
     return Heun(calls=RESTORING, churn=CHURN, churn_max=accepted.high / 2)

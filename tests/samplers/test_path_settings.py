@@ -189,7 +189,7 @@ def test_karras() -> None:
         (lambda: Euler(sigmas=(0.5,)).scheduled(LIST), "knows only certain noise levels; got 0.5"),
         (lambda: Euler(calls=11).scheduled(LIST), "knows 10 noise levels, with which euler makes at most 10 calls"),
         (lambda: Heun(churn=1).scheduled(LIST), "churn needs a network for all noise levels"),
-        (lambda: Heun(churn=9).scheduled(RANGE), r"churn raises the noise to 70.*churn_max below 35"),
+        (lambda: Heun(churn=9, churn_min=40).scheduled(RANGE), r"accepts up to 50; got churn_min=40 .*below 35\.36"),
         (lambda: list(Euler()(MIXTURE.score, torch.zeros(1, 2))), "has no noise schedule yet"),
     ],
 )
@@ -206,6 +206,16 @@ def test_changed_samplers_get_a_schedule() -> None:
     assert changed(mine, {"churn": 0.1}, accepted=RANGE) == Heun(sigmas=(9, 2, 1), churn=0.1)
     assert changed(mine, {"calls": 5}, accepted=RANGE) == Heun(calls=5).scheduled(RANGE)
     assert changed(mine, {}, name="annealed_langevin", accepted=LIST) == AnnealedLangevin(LIST.listed)
+
+
+def test_churn_stays_within_the_noise_levels_of_the_network() -> None:
+    """18 levels: γ is churn/18, at most √2 − 1."""
+    for churn, gamma in ((0.9, 0.05), (9.0, math.sqrt(2) - 1)):
+        found = Heun(calls=35, churn=churn).scheduled(RANGE)
+        assert found.churn_max == pytest.approx(RANGE.high / (1 + gamma))
+        assert found.changed({"calls": 17}).scheduled(RANGE).churn_max <= RANGE.high
+    low = Heun(calls=35, churn=9.0, churn_max=3.0)
+    assert low.scheduled(RANGE).churn_max == 3.0
 
 
 def test_restorations_have_fresh_noise() -> None:

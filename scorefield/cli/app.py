@@ -57,59 +57,73 @@ def _plain(hint: Any) -> Any:  # noqa: ANN401
         if get_origin(each) is Annotated:  # Python 3.10 puts Optional around the hint of what is None by default
             hint = each
     kind, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    words = (kind, tyro.conf.arg(metavar=_metavar(kind), help_behavior_hint=_default_in_words), *extras)
-    words += tuple(_parsers(kind))
-    return Annotated[words]
+    words = tyro.conf.arg(metavar=_metavar(kind), help_behavior_hint=_default_in_words)
+    parts = (kind, words, *extras, *_parsers(kind))
+    return Annotated[parts]
 
 
-def _parsers(kind: Any) -> list[PrimitiveConstructorSpec[Any]]:  # noqa: ANN401
-    """For numbers and choices: how a word is read, with plain errors."""
-    kinds = [each for each in get_args(kind) if each is not NoneType] if _is_union(kind) else [kind]
-    if len(kinds) != 1 or (kinds[0] not in (int, float) and get_origin(kinds[0]) is not Literal):
-        return []
-    (one,), optional = kinds, kinds != [kind]
-    choices = get_args(one) if get_origin(one) is Literal else ()
-    if not all(isinstance(each, str) for each in choices):
-        return []
-
-    def read(words: list[str]) -> Any:  # noqa: ANN401
-        if optional and words[0] == "None":
-            return None
-        if choices:
-            if words[0] not in choices:
-                raise ValueError(f"there is no {words[0]} (choose from {', '.join(choices)})")
-            return words[0]
-        try:
-            return one(words[0])
-        except ValueError:
-            raise ValueError(f"{words[0]} is not a {'whole ' * (one is int)}number") from None
-
-    return [
-        PrimitiveConstructorSpec(
-            nargs=1,
-            metavar=f"{{{','.join(choices)}}}" if choices else one.__name__.upper(),
-            instance_from_str=read,
-            is_instance=lambda value: True,  # defaults are checked by the type checker
-            str_from_instance=lambda value: [str(value)],
-        )
-    ]
+def _kinds(kind: Any) -> list[Any]:  # noqa: ANN401
+    """What a value may be, apart from None."""
+    several = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return [each for each in several if each is not NoneType]
 
 
-def _is_union(kind: Any) -> bool:  # noqa: ANN401
-    return get_origin(kind) in (Union, UnionType)
+def _word(kind: Any) -> str:  # noqa: ANN401
+    """What stands for a value of this kind in a help text: INT, {a,b}, or INT INT."""
+    if get_origin(kind) is tuple:
+        return " ".join(_word(each) for each in get_args(kind) if each is not ...)
+    return f"{{{','.join(map(str, get_args(kind)))}}}" if get_origin(kind) is Literal else kind.__name__.upper()
 
 
 def _metavar(kind: Any) -> str | None:  # noqa: ANN401
     """What stands for the value of an optional option, or None if tyro's own word will do."""
-    kinds = [each for each in get_args(kind) if each is not NoneType]
-    if not _is_union(kind):
-        return None
-    if any(get_origin(each) is tuple for each in kinds):  # INT|INT INT
-        return "|".join(" ".join(word.__name__.upper() for word in get_args(each) or (each,)) for each in kinds)
-    if len(kinds) != 1:
-        return None
-    (kind,) = kinds
-    return f"{{{','.join(map(str, get_args(kind)))}}}" if get_origin(kind) is Literal else kind.__name__.upper()
+    kinds = _kinds(kind)
+    several = len(kinds) > 1 and not any(get_origin(each) is tuple for each in kinds)
+    return None if kinds == [kind] or several else "|".join(map(_word, kinds))  # INT|INT INT
+
+
+def _parsers(kind: Any) -> list[PrimitiveConstructorSpec[Any]]:  # noqa: ANN401
+    """For numbers, choices and lists of them: how words are read, with plain errors."""
+    kinds = _kinds(kind)
+    lists = [each for each in kinds if get_origin(each) is tuple]
+    any_number = bool(lists) and get_args(lists[0])[-1] is ...
+    single = {part for each in kinds for part in (get_args(each) if each in lists else (each,)) if part is not ...}
+    if len(single) != 1 or len(lists) > 1 or (any_number and len(kinds) > 1):
+        return []
+    (one,) = single
+    choices = get_args(one) if get_origin(one) is Literal else ()
+    if (one not in (int, float) and not choices) or not all(isinstance(each, str) for each in choices):
+        return []
+
+    lengths = tuple(sorted({len(get_args(each)) if each in lists else 1 for each in kinds}))
+
+    def read(word: str) -> Any:  # noqa: ANN401
+        if choices:
+            if word not in choices:
+                raise ValueError(f"there is no {word} (choose from {', '.join(choices)})")
+            return word
+        try:
+            return one(word)
+        except ValueError:
+            raise ValueError(f"{word} is not a {'whole ' * (one is int)}number") from None
+
+    def from_words(words: list[str]) -> Any:  # noqa: ANN401
+        if words == ["None"] and kinds != [kind]:
+            return None
+        values = tuple(map(read, words))
+        if not any_number and len(values) not in lengths:
+            raise ValueError(f"{' or '.join(map(str, sorted(lengths)))} values are wanted, not {len(values)}")
+        return values if lists and (any_number or len(values) > 1) else values[0]
+
+    return [
+        PrimitiveConstructorSpec(
+            nargs="*" if any_number else lengths if len(lengths) > 1 else lengths[0],
+            metavar=f"{_word(one)} [{'' if choices else _word(one)}...]" if any_number else "|".join(map(_word, kinds)),
+            instance_from_str=from_words,
+            is_instance=lambda value: True,  # defaults are checked by the type checker
+            str_from_instance=lambda value: [*map(str, value)] if isinstance(value, tuple) else [str(value)],
+        )
+    ]
 
 
 def _default_in_words(default: str) -> str:

@@ -44,8 +44,8 @@ def doctor(
     from a quick measurement of this machine's speed, a training. Each recommendation comes with its reason, the paper's
     value, and what would go wrong with that.
 
-    Of a run or a model: the errors at each noise level beside trivial ones and the least
-    that is possible; whether the moving average has caught up; whether samples are grey, saturated, noisy or copies.
+    Of a run or a model: the error at each noise level, compared with a trivial one and with the least possible one;
+    whether the moving average has caught up; whether samples are grey, saturated, noisy or copies.
 
     Example: scorefield doctor my_images
 

@@ -102,7 +102,9 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
     signals, minutes = list[int](), options.minutes
     given = {word.split("=")[0].removeprefix("--").replace("-", "_") for word in arguments if word.startswith("--")}
     if options.name == "unet" and not options.resume and "data" not in given:
-        raise ValueError("the recipe unet is for images of your own: name them with --data (a folder, or an .npy file)")
+        raise ValueError(
+            "the recipe unet is for images of your own: name them with --data (a folder, or an .npy or .npz file)"
+        )
     with joined(options.device) as group:
         for line in told if group.main else ():
             say(line)
@@ -136,12 +138,15 @@ def train(*, options: tyro.conf.OmitSubcommandPrefixes[tyro.conf.OmitArgPrefixes
 
 
 def check_words(argv: Sequence[str]) -> None:
-    """Raise an error if the first word is neither a recipe nor an option."""
+    """Raise an error if the first word is not a recipe."""
     word = argv[0] if argv else "--help"
-    if word not in RECIPES and not word.startswith("-"):
-        near = get_close_matches(word.lower(), RECIPES, n=1, cutoff=0.6)
-        question = f"did you mean {near[0]}? " if near else ""
-        raise ValueError(f"there is no recipe {word!r} ({question}choose from {', '.join(RECIPES)})")
+    if word in (*RECIPES, "-h", "--help"):
+        return
+    if word.startswith("-"):
+        raise ValueError(f"the first word must be a recipe; got {word} (choose from {', '.join(RECIPES)})")
+    near = get_close_matches(word.lower(), RECIPES, n=1, cutoff=0.6)
+    question = f"did you mean {near[0]}? " if near else ""
+    raise ValueError(f"there is no recipe {word!r} ({question}choose from {', '.join(RECIPES)})")
 
 
 def _about(name: str, out: Path) -> list[str]:

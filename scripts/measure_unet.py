@@ -73,7 +73,7 @@ class Session:
         return self.out / "trial.safetensors"
 
     def do(self, made: Path, *words: str) -> bool:
-        """Do a command that makes this file, if it is not there. Says whether the file is there now."""
+        """Do a command that makes this file, if it is not there. Says whether that went well."""
         if made.exists():
             return True
         if time.monotonic() > self.ends:
@@ -83,6 +83,8 @@ class Session:
         try:
             cli.main(list(words))
         except SystemExit as end:
+            if end.code in (130, 143):  # interrupted
+                raise
             print(f"{made.name} failed: exit status {end.code}", flush=True)
             self.failed.append(made.name)
             return False
@@ -115,6 +117,8 @@ def choose_average(session: Session) -> None:
     for each in averages:
         if session.evaluate(f"average_{each}", session.run, session.few, "--weights", each):
             found[each] = float(read_json(session.out / f"average_{each}.json")["fid"])
+    if len(found) < len(averages):
+        sys.exit(f"failed: {', '.join(session.failed)} (all averages are needed to choose one)")
     best = min(found, key=lambda each: found[each])
     session.do(session.trial, "export", session.run, "--weights", best, "--out", str(session.trial))
 
@@ -124,6 +128,8 @@ def choose_sampler(session: Session) -> None:
     for calls in (CALLS, FEWER):
         for sampler in BEST:
             session.compare(sampler, calls)
+    if session.failed:
+        sys.exit(f"failed: {', '.join(session.failed)} (all of these are needed to choose a sampler)")
     trials = read_frontier(session.out / "frontier" / "frontier.json").trials
     best = min(each.value for each in trials)
     cheapest = min((each for each in trials if each.value <= NEAR * best), key=lambda each: (each.calls, each.value))

@@ -344,9 +344,9 @@ def describe_fit(sizes: Iterable[Size], fit: Fit) -> str:
 
 def choose_size(sizes: Mapping[Size, int], most: int) -> Size:
     """One size for images of these sizes and numbers: as many pixels as a square whose side is the largest of SIDES, up
-    to `most`, that few of the images are smaller than. It is a square unless the images share another shape. Half the
-    height and width are taken instead if all images have one size, are no squares, and keep about as many pixels: then
-    nothing is cropped.
+    to `most`, that few of the images are smaller than. It is a square unless the images share another shape. If all
+    images have one size that is not square, it is half their height and width, if these are whole and it has at least
+    half as many pixels: then nothing is cropped.
     """
     size = _by_side(sizes, most)
     if len(sizes) > 1 or size[0] == size[1]:

@@ -215,7 +215,7 @@ def network_advice(recipe: Recipe, usual: Recipe, shape: tuple[int, ...]) -> lis
             recipe.learning_rate,
             "a small network learns more with a high one in the same time"
             if higher
-            else "the relative change of the weights at an update, at first",
+            else "usual for this network: the relative change of its weights in the first updates",
             usual.learning_rate,
             "the loss would fall more slowly" if higher else "",
         ),

@@ -235,15 +235,17 @@ def judge_errors(errors: Errors) -> list[Finding]:
         found.append(
             Finding(
                 "problem" if 3 * len(untaught) > judged else "note",
-                f"at σ = {levels} the network has learned nothing: always predicting the mean image, or no noise at "
-                "all, is as good",
+                f"at σ = {levels} the network has learned nothing: it is no better than always predicting the mean "
+                "image, or a score of 0",
                 "train longer; if the loss does not fall, a learning rate ten times smaller"
                 if len(untaught) == judged
                 else "train longer, or draw these σ more often in training",
             )
         )
+    elif judged:
+        found.append(Finding("good", "at every noise level that tells something the network has learned something"))
     else:
-        found.append(Finding("good", "at every noise level the network has learned something"))
+        found.append(Finding("note", "no noise level tells anything about this network"))
     if errors.impossible:
         levels = ", ".join(f"{sigma:.3g}" for sigma in errors.impossible)
         found.append(

@@ -17,7 +17,7 @@ from scorefield.noise import geometric
 from scorefield.samplers import AnnealedLangevin, Sampler, from_dict
 
 ON_A_CPU: dict[str, Any] = {"batch_size": 32, "learning_rate": 3e-2, "warmup": 100, "decay": 1500, "dropout": 0.0}
-"""Settings of the recipe unet that are others on a CPU, where its network is small."""
+"""Settings that the recipe unet changes on a CPU, where its network is small."""
 
 
 def build_schedule(recipe: Recipe) -> Tensor:
@@ -80,7 +80,7 @@ def sized_for_cpu(recipe: Recipe, height: int, width: int) -> Recipe:
 
 
 def left_open(recipe: Recipe) -> list[str]:
-    """Those settings of ON_A_CPU that are the defaults of the recipe unet."""
+    """The settings of ON_A_CPU that this recipe leaves at the defaults of the recipe unet."""
     return [name for name in ON_A_CPU if getattr(recipe, name) == getattr(RECIPES["unet"], name)]
 
 

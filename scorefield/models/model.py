@@ -213,11 +213,7 @@ class Model:
         `restoration_sampler`.
         """
         measurement = Measurement(torch.as_tensor(y), operator, noise, method, iterations, strength)
-        settings: dict[str, Any] = {
-            "seed": seed,
-            "sampler": sampler,
-            "precision": precision,
-        }
+        settings: dict[str, Any] = {"seed": seed, "sampler": sampler, "precision": precision}
         return self._sample(n, batch_size, label, guidance, measurement=measurement, **settings)
 
     @property

@@ -150,8 +150,8 @@ class Recipe:
     """Number of samples drawn at each checkpoint, the same number for each class if there are few classes. 0 draws
     none."""
     preview_minutes: float = 5.0
-    """unet: minutes between quick samples, which are drawn between checkpoints with few network calls: first after a
-    minute, then less and less often up to this. They take at most 3 % of the time. 0 draws none."""
+    """unet: minutes between quick samples, which are drawn between checkpoints with few network calls: first after
+    one minute, then at intervals that double up to this. They take at most 3 % of the time. 0 draws none."""
     preview_steps: int = 0
     """Sampler steps per noise level for these samples. 0 means sample_steps on a GPU and a tenth of it, with larger
     steps, on a CPU."""

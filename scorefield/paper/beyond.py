@@ -18,7 +18,7 @@ from scorefield.files import parse_json
 PREFIX, ABOUT = "unet-", "model.json"
 """How the names of these models begin, and the file that a folder must have."""
 PICTURES = {
-    "samples.png": "the first 100 samples of seed 0, with a random class each",
+    "samples.png": "the first 100 samples of seed 0",
     "classes.png": "samples of seed 0, a row for each class",
     "interpolation.png": "from the noise of one seed to that of another, along an arc",
     "neighbors_pixel.png": "samples beside the nearest training images, in pixels",
@@ -96,12 +96,12 @@ def load_beyond(folder: Path) -> Beyond:
     about = _read(folder / ABOUT)
     found = {path: _read(path) for path in sorted(folder.glob("*.json")) if path.name != ABOUT}
     try:
-        sampled = [numbers for numbers in found.values() if "model" in numbers]
-        rows = [_row(numbers, about) for numbers in sampled if "fid" in numbers]
-        digits = [_row(numbers, about) for numbers in sampled if "accepted" in numbers]
+        sampled = {path: numbers for path, numbers in found.items() if "model" in numbers}
+        rows = [_row(path, numbers, about) for path, numbers in sampled.items() if "fid" in numbers]
+        digits = [_row(path, numbers, about) for path, numbers in sampled.items() if "accepted" in numbers]
         publishable = about["data"] not in SETS or SETS[about["data"]].publishable
     except (LookupError, TypeError) as error:
-        raise ValueError(f"a file in {folder} cannot be read: {error!r} (measure it again)") from error
+        raise ValueError(f"{folder / ABOUT} cannot be read: {error!r} (measure it again)") from error
     restored = folder / "restorations.json"
     shown = {
         name: words
@@ -149,14 +149,18 @@ def _likelihood(path: Path, name: str) -> Likelihoods:
     return replace(found, about={**found.about, "model": {**found.about.get("model", {}), "name": name}})
 
 
-def _row(numbers: dict[str, Any], about: dict[str, Any]) -> Row:
-    """How samples were drawn, in words, from the record of the command that drew them."""
+def _row(path: Path, numbers: dict[str, Any], about: dict[str, Any]) -> Row:
+    """How samples were drawn, in words, from the record of the command that drew them, the file at `path`."""
     words = []
     if about["classes"]:
         label = numbers.get("label")
         words.append({None: "a random class each", "none": "no class"}.get(label, f"class {label}"))
     if numbers.get("guidance"):
         words.append(f"guidance {numbers['guidance']:g}")
-    if numbers["model"]["weights"] != about["weights"]:
-        words.append(f"`{numbers['model']['weights']}` weights")
+    try:
+        weights = numbers["model"]["weights"]
+    except (LookupError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read: {error!r} (measure it again)") from error
+    if weights != about["weights"]:
+        words.append(f"`{weights}` weights")
     return Row(", ".join(words) or "samples", numbers)

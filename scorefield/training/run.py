@@ -86,7 +86,7 @@ LARGEST = {"cpu": 32, "gpu": 64}
 HIGH_RATE = 0.1
 """Adam does not learn with a higher learning rate."""
 FEW = 2000
-"""With fewer different training images than about this, a U-Net draws copies of them."""
+"""A U-Net that is trained on fewer different images than about this draws copies of them."""
 
 SECONDS_BETWEEN_NOTES = 2.0
 """How often the loss is shown on a GPU, where looking at it makes the GPU wait."""
@@ -261,7 +261,8 @@ def _prepare(
     for note in dict.fromkeys((*images.notes, *(held_out.notes if held_out is not None else ()))):
         say(f"note: {note}")
     if held_out is not None and len(held_out) < recipe.held_out:
-        say(f"note: {plural(len(held_out), 'image')} held out, and not {recipe.held_out}: all there are, or a fifth")
+        why = "there are no more" if recipe.data in data.SETS else "a fifth of the images"
+        say(f"note: {plural(len(held_out), 'image')} held out instead of {recipe.held_out}: {why}")
     unet = isinstance(network, UNet) or (network is None and recipe.network == "unet")
     if unet and (few := _few_images(images)):
         say(f"note: {few}")

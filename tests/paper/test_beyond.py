@@ -132,7 +132,7 @@ def test_pictures_of_training_images_are_shown_only_where_they_may_be(folder: Pa
 
 def test_damaged_files_are_named(folder: Path) -> None:
     write_json(folder / "conditional.json", {"fid": 3.0, "model": {}})
-    with pytest.raises(ValueError, match="unet-cifar10 cannot be read"):
+    with pytest.raises(ValueError, match=r"unet-cifar10/conditional.json cannot be read"):
         load_beyond(folder)
     (folder / "conditional.json").write_text("{")
     with pytest.raises(ValueError, match=r"conditional.json cannot be read"):

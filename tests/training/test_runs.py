@@ -302,5 +302,5 @@ def test_a_run_notes_fewer_held_out_images_and_unused_classes(recipe: Recipe, tm
     quick(replace(short, data=str(tmp_path / "two.npz"), held_out=7), tmp_path / "classes", say=lines.append)
     notes = [line for line in lines if "note:" in line]
     assert len(notes) == 2
-    assert "4 images held out, and not 7: all there are, or a fifth" in notes[0]
+    assert "4 images held out instead of 7: a fifth of the images" in notes[0]
     assert "2 classes" in notes[1]

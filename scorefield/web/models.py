@@ -246,6 +246,10 @@ def _has_begun(path: Path) -> bool:
     return path.is_file() or (path / "recipe.json").is_file() or bool(model_files(path))
 
 
+NOT_LEARNED = ("sigmas", *(f"{part}.{name}" for part in ("fourier", "uncertainty") for name in ("frequency", "phase")))
+"""What the files of our networks hold besides parameters."""
+
+
 def _read_header(file: Path) -> tuple[Header, int]:
     """What a model file says about itself, and its number of parameters. The weights are not read."""
     try:
@@ -256,4 +260,5 @@ def _read_header(file: Path) -> tuple[Header, int]:
         kind = min(name.partition("/")[0] for name in sizes)  # raw or ema; a file may hold both
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise BrokenCheckpointError(f"{file} is damaged or no scorefield model ({error})") from error
-    return header, sum(size for name, size in sizes.items() if name.startswith(f"{kind}/") and name != f"{kind}/sigmas")
+    weights = {name.removeprefix(f"{kind}/"): size for name, size in sizes.items() if name.startswith(f"{kind}/")}
+    return header, sum(size for name, size in weights.items() if name not in NOT_LEARNED)

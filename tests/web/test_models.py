@@ -98,6 +98,12 @@ def test_a_runs_model_is_served_and_names_are_made_unique(tmp_path: Path) -> Non
         assert np.array_equal(live.array(job), made[-1])
 
 
+def test_what_is_not_learned_is_no_parameter() -> None:
+    for name in ("unet-mnist", "mnist-small"):
+        file = Path(pretrained.__file__).parents[1] / "weights" / f"{name}.safetensors"
+        assert Models([str(file)]).cards()[name].parameters == load(file).parameters
+
+
 def test_a_run_whose_only_checkpoint_holds_no_weights_has_no_model(tmp_path: Path) -> None:
     checkpoint = tiny_model(tmp_path / "run" / "checkpoints" / "model-00000001.safetensors")
     models = Models([str(tmp_path / "run")], device="cpu")

@@ -21,7 +21,8 @@ def demo(*, out: Path = Path("demo"), seed: int = 0) -> None:
     """Show the main points on one page, without a download or a GPU, in half a minute on two cores.
 
     Makes figure 3, the paper's main argument: plain Langevin dynamics loses the weights of the modes, annealing keeps
-    them. Then a pretrained model draws digits from noise, and completes half a digit in several ways.
+    them. Then the paper's network draws digits from noise, and completes half a digit in several ways. A network for
+    all noise levels draws digits of a chosen class in ten calls, and restores a digit from 49 pixels.
 
     Example: scorefield demo --out demo
 

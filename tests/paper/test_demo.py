@@ -1,4 +1,4 @@
-"""The demo, with a tiny model in place of the pretrained one."""
+"""The demo, with tiny models in place of the pretrained ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,8 @@ from scorefield.progress import track
 from scorefield.samplers import ConsistentAnnealed, to_dict
 
 RECIPE = Recipe(width=2, levels=2, step_size=1e-5, sample_steps=12)
+FAST = Recipe(network="unet", width=4, stages=(1, 1), blocks=(1, 1), attention=(), labels=True, sigma_max=40.0)
+FAST = replace(FAST, sigma_min=0.001, sigma_draw="log_normal", sampler="adams_bashforth", sample_calls=10)
 CALLS = 8
 OWN_CALLS = demo.CALLS
 MEASUREMENTS = Path(__file__).parents[2] / "docs" / "measurements"
@@ -78,12 +81,15 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A tiny untrained network is the pretrained model."""
+    """Tiny untrained networks are the pretrained models."""
     folder = tmp_path_factory.mktemp("weights")
     network, path = build_network(RECIPE, channels=1), folder / f"{demo.MODEL}.safetensors"
     save_model(
         path, network.state_dict(), None, recipe=RECIPE, shape=(1, 28, 28), step=1234, metadata={"data": "mnist"}
     )
+    weights, labels = build_network(FAST, channels=1, labels=10).state_dict(), tuple(map(str, range(10)))
+    fast = folder / f"{demo.FAST}.safetensors"
+    save_model(fast, weights, None, recipe=FAST, shape=(1, 28, 28), step=5, labels=labels, metadata={"data": "mnist"})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pretrained, "FOLDERS", [folder])
         patch.setattr(demo, "CALLS", CALLS)
@@ -118,7 +124,7 @@ def test_it_shows_progress(made: Made) -> None:
 
 
 def test_it_says_which_files_it_made(made: Made) -> None:
-    names = ["fig3.png", "digits.png", "digits.gif", "completions.png", "index.html"]
+    names = ["fig3.png", "digits.png", "digits.gif", "completions.png", "chosen.png", "restored.png", "index.html"]
     assert made.demo.files == [Path("my demo") / name for name in names]
     assert all((made.folder / name).is_file() for name in [*names, "digit.png", "demo.json"])
 
@@ -128,7 +134,7 @@ def test_the_command_makes_the_demo_and_prints_its_files(
 ) -> None:
     main(["demo", "--out", str(tmp_path / "demo")])
     printed = capsys.readouterr().out
-    names = {"fig3.png", "digits.png", "digits.gif", "completions.png", "index.html"}
+    names = {"fig3.png", "digits.png", "digits.gif", "completions.png", "chosen.png", "restored.png", "index.html"}
     assert names <= {Path(word).name for word in printed.split()}
     share = json.loads((tmp_path / "demo" / "fig3.json").read_text())["heavy_fraction"]
     assert all(f"{value:.1%}" in printed for value in share.values())
@@ -147,7 +153,7 @@ def test_the_page_needs_no_other_files(made: Made) -> None:
 
 def test_the_page_holds_every_picture(made: Made) -> None:
     inside = [base64.b64decode(each.partition(",")[2]) for each in Page(made.page).resources if "base64" in each]
-    assert (made.folder / "fig3.png").read_bytes() in inside
+    assert all((made.folder / f"{name}.png").read_bytes() in inside for name in ("fig3", "chosen", "restored"))
     end = unzoomed(made.folder / "digits.png", 122)[0]
     animated = [each for each in inside if each.startswith(b"GIF")]
     assert len(animated) == 1
@@ -200,7 +206,8 @@ def test_the_pages_commands_make_its_pictures(made: Made, monkeypatch: pytest.Mo
     commands = Page(made.page).code
     monkeypatch.chdir(made.folder.parent)
     assert shlex.split(commands[0]) == ["scorefield", "figure", "fig3", "--out", "my demo", "--seed", "3"]
-    for name, command in zip(("digits.png", "completions.png"), commands[1:], strict=False):
+    names = ("digits.png", "completions.png", "chosen.png", "restored.png")
+    for name, command in zip(names, commands[1:5], strict=True):
         before = (made.folder / name).read_bytes()
         (made.folder / name).unlink()
         main([*shlex.split(command)[1:], "--device", "cpu"])
@@ -229,6 +236,15 @@ def test_the_demos_sampler_is_the_one_that_was_measured() -> None:
     assert demo.DIGIT.stat().st_size < 500
 
 
+def test_the_numbers_of_the_chosen_digits_are_measured() -> None:
+    """Those that the page gives are of the results' files."""
+    folder, page = MEASUREMENTS.parent / "results" / demo.FAST, demo.TEMPLATE.read_text(encoding="utf-8")
+    guided, plain = (json.loads((folder / f"digits{name}.json").read_text()) for name in ("_guided", ""))
+    assert (guided["guidance"], guided["n"], plain["n"]) == (demo.GUIDANCE, 2000, 10_000)
+    numbers = guided["accepted"], guided["as_asked"], plain["accepted"]
+    assert re.findall(r"(\d\d\.\d)&nbsp;%", page)[-3:] == [f"{100 * each:.1f}" for each in numbers]
+
+
 def test_errors_come_before_the_work(
     tiny: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,7 +253,7 @@ def test_errors_come_before_the_work(
         with pytest.raises(ImportError, match="matplotlib"):
             demo.make(tmp_path / "demo", track=track)
     monkeypatch.setattr(pretrained, "FOLDERS", [tmp_path / "nowhere"])
-    with pytest.raises(OSError, match=r"lacks the model of the demo, mnist-small \(install scorefield again\)"):
+    with pytest.raises(OSError, match=r"lacks a model of the demo, mnist-small \(install scorefield again\)"):
         demo.make(tmp_path / "demo", track=track)
     assert not capsys.readouterr().err  # no progress was shown
 

@@ -51,8 +51,8 @@ DIGIT = Path(__file__).with_name("digit.png")
 whose right half is nearest to it, 19 are a 3, 11 a 9 and 7 an 8."""
 MASK = "left"
 FAST, CLASS, GUIDANCE = "unet-mnist", "7", 0.5
-"""The network for all noise levels, the class that it draws, and the guidance: a classifier accepts 99.0 ± 0.2 % of such
-digits, 99.7 % of them as the digit that was asked for (docs/results/unet-mnist/digits_guided.json)."""
+"""The network for all noise levels, the class that it draws, and the guidance: a classifier accepts 99.0 ± 0.2 % of
+such digits, 99.7 % of them as the digit that was asked for (docs/results/unet-mnist/digits_guided.json)."""
 TASK, NOISE, RESTORED = "superres:4", 0.01, 5
 TEMPLATE = Path(__file__).with_name("demo.html")
 

@@ -74,3 +74,19 @@ def verdicts_after(steps: int, tmp_path: Path, *, n: int, images: int, **setting
     model = sf.load(tmp_path / "run")
     samples = model.sample(n, label=[model.labels[k % 5] for k in range(n)])
     return [JUDGE["judge"](pixels) for pixels in to_bytes(samples)]
+
+
+def test_a_short_training_makes_spots_of_one_colour_on_another(tmp_path: Path) -> None:
+    """Images of noise have an overlap of 0.14 with the nearest shape, and are 0.25 off two colours in the root mean
+    square; after 250 steps of 32 images the samples have 0.27 and 0.08."""
+    verdicts = verdicts_after(250, tmp_path, n=60, images=300)
+    assert np.mean([each.overlap for each in verdicts]) > 0.2
+    assert np.median([each.other for each in verdicts]) < 0.12
+
+
+@pytest.mark.nightly
+def test_a_longer_training_makes_shapes(tmp_path: Path) -> None:
+    """After 2,000 steps the overlap was 0.68, and 7.5 % of 200 samples were recognisable (a standard error of 2 %)."""
+    verdicts = verdicts_after(2000, tmp_path, n=200, images=1600)
+    assert np.mean([each.overlap for each in verdicts]) > 0.6
+    assert np.mean([bool(each.kind) for each in verdicts]) > 0.02

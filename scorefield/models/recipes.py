@@ -132,8 +132,8 @@ class Recipe:
     """Precision of the network's arithmetic. auto is 16 bit on GPUs (float16 with the fused kernels, bfloat16 where
     they cannot run) and float32 on CPUs, but bfloat16 for unet on a CPU that has instructions for it."""
     compile: bool = False
-    """Compile the plain network with torch.compile, which takes minutes. For GPUs that cannot run the fused kernels,
-    which are faster."""
+    """Compile the plain network with torch.compile, which takes minutes. For long trainings on CPUs, and on GPUs that
+    cannot run the fused kernels, which are faster."""
     deterministic: bool = False
     """Use only deterministic GPU kernels, so that a resumed run is bit-for-bit the same on a GPU too. Slower."""
     micro_batch: int = 0

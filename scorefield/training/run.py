@@ -6,6 +6,7 @@ import copy
 import hashlib
 import math
 import os
+import shutil
 import signal
 import threading
 import time
@@ -176,6 +177,8 @@ def train(
     build_sampler(recipe)  # an error now rather than at the first checkpoint
     out, group, stop = Path(out), group or Group(0, 1, pick_device("auto")), Stop(minutes)
     say = say if group.main else say_nothing
+    if recipe.compile:
+        _check_compiler(group.device)
     if network is not None:
         recipe = replace(recipe, network=type(network).__name__)
     with ExitStack() as held:
@@ -313,6 +316,14 @@ def _listed(numbers: Sequence[int]) -> str:
     return " ".join(map(str, numbers))
 
 
+def _check_compiler(device: torch.device) -> None:
+    """Raise an error if torch.compile cannot work on this device."""
+    if device.type == "cpu" and not any(map(shutil.which, filter(None, (os.environ.get("CXX"), "g++", "clang++")))):
+        raise OSError("on a CPU compile needs a C++ compiler (install g++, or leave compile out)")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"compile works on a CPU and on CUDA GPUs, not on {device.type} (leave it out)")
+
+
 def _check_unet(recipe: Recipe) -> None:
     """Raise an error for sizes of a U-Net that do not fit together, before the images are read, which may take long."""
     side = recipe.image_size or 32
@@ -445,7 +456,7 @@ def _trainer(recipe: Recipe, group: Group, network: nn.Module, shape: tuple[int,
     fused, score = uses_fused_kernels(recipe, network), _score_of(recipe, network)
     dtype = arithmetic(recipe, network, group.device)
     micro = micro_batch(network, shape, recipe.batch_size // group.world, group.device, wide=not fused)
-    if not fused and recipe.compile and group.device.type == "cuda":
+    if not fused and recipe.compile and group.device.type in ("cuda", "cpu"):
         score = torch.compile(network)
     make: Callable[..., Trainer]
     if fused and not recipe.micro_batch and (group.device.type == "cpu" or not micro):

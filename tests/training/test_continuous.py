@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -165,6 +166,28 @@ def test_dropout_of_a_unet_that_is_given_depends_on_the_seed_alone(recipe: Recip
         torch.manual_seed(k)
         train(recipe, tmp_path / str(k), ALONE, network=network)
     assert_same(final(tmp_path / "0", 3), final(tmp_path / "1", 3))
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not shutil.which("g++"), reason="compiling needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own modules
+def test_a_compiled_run_is_the_plain_one(recipe: Recipe, tmp_path: Path) -> None:
+    """Up to rounding, which Adam makes larger."""
+    recipe = replace(recipe, steps=2, previews=0, held_out=0, precision="float32")
+    for name, compiled in (("plain", False), ("compiled", True)):
+        train(replace(recipe, compile=compiled), tmp_path / name, ALONE)
+    plain, compiled_ = final(tmp_path / "plain", 2), final(tmp_path / "compiled", 2)
+    assert all(torch.allclose(plain[name], compiled_[name], atol=1e-3) for name in plain)
+    assert any(not torch.equal(plain[name], compiled_[name]) for name in plain)  # it was compiled
+
+
+def test_compiling_without_a_compiler_is_an_error(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(OSError, match="install g\\+\\+, or leave compile out"):
+        train(replace(recipe, compile=True), tmp_path / "run", ALONE)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_trainer_of_a_recipe(recipe: Recipe) -> None:

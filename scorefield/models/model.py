@@ -413,10 +413,18 @@ class Model:
             )
 
 
+MOST_GUIDANCE = 1000
+"""With far smaller weights images are blocks of black and white already."""
+
+
 def check_guidance(guidance: float, labels: Sequence[str], label: Label = None) -> None:
     """Raise an error if samples of a model with these classes cannot be guided like this."""
     if not math.isfinite(guidance):
         raise ValueError(f"guidance must be finite; got {guidance} (0 is no guidance)")
+    if abs(guidance) > MOST_GUIDANCE:
+        raise ValueError(
+            f"guidance must be from −{MOST_GUIDANCE} to {MOST_GUIDANCE}; got {guidance:g} (usual ones are 0 to 4)"
+        )
     if guidance and not labels:
         raise ValueError(f"guidance is towards a class, and this model has none; got {guidance} (leave it out)")
     if guidance and isinstance(label, (str, int, np.integer)) and class_number(labels, label) == NULL:

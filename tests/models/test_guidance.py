@@ -182,6 +182,7 @@ def test_a_network_that_needs_a_class(which: int) -> None:
     [
         ({"guidance": math.nan}, "guidance must be finite; got nan"),
         ({"guidance": math.inf}, "guidance must be finite; got inf"),
+        ({"guidance": -1e30}, "guidance must be from −1000 to 1000; got -1e.30"),
         ({"guidance": 1.0, "label": "none"}, "guidance is towards a class; got 1.0 for no class"),
         ({"guidance": 1.0, "label": -1}, "guidance is towards a class; got 1.0 for no class"),
         ({"label": -2}, "no class is called -2"),

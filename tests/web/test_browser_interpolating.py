@@ -77,7 +77,7 @@ def test_between_an_example_and_an_own_image(page: Any, address: str, tmp_path: 
     until(page, "document.querySelector('.end[data-end=to_image] .chosen').textContent === 'mine.png'")
     draw(page, "interpolate")
     assert "--images 4.png mine.png" in page.text_content("#interpolate .command code")
-    assert "could not hold your own images" in page.text_content("#interpolate .downloads")
+    assert "A link cannot hold your own images" in page.text_content("#interpolate .downloads")
     assert page.text_content("#interpolate .place") == "Image 1 of 2"
 
 
@@ -135,7 +135,7 @@ def test_each_class_is_listed_once_and_a_link_with_another_is_refused(page: Any,
     page.check("#interpolate [name=ends][value=images]", force=True)
     assert classes.all_text_contents() == ["No class", "cat", "dog", "7"]
     page.evaluate("location.hash = '#/interpolate?model=pets&frames=2&example=2&to_example=none'")
-    until(page, "document.querySelector('#interpolate .error').textContent.includes('no two examples of pets')")
+    until(page, "document.querySelector('#interpolate .error').textContent.includes('must name two of these examples')")
     assert page.is_hidden("#interpolate .after")
 
 

@@ -463,6 +463,38 @@ def test_two_quick_changes_of_the_address_draw_the_last(page: Any, address: str)
     assert page.get_attribute("#sample .seek", "max") == "6"
 
 
+def test_fewer_images_are_offered_where_no_sampler_is_faster(page: Any, address: str) -> None:
+    page.unroute("**/api/estimate")
+    page.route("**/api/estimate", lambda each: each.fulfill(json={"seconds": 7.5 * each.request.post_data_json["n"]}))
+    page.goto(f"{address}/#/sample")
+    page.select_option("#sample [name=model]", "pets")
+    page.click("#sample .primary")
+    page.wait_for_selector("#sample .confirm:not([hidden])")
+    words = page.text_content("#sample .confirm p").replace("\u00a0", " ")
+    assert "These settings take about 2 min." in words
+    assert "A job with 4 images takes about 30 s." in words
+    assert page.text_content("#sample .faster") == "Draw 4"
+    page.click("#sample .faster")
+    page.wait_for_selector("#sample .after:not([hidden])")
+    assert "-n 4 " in page.text_content("#sample .command code")
+
+
+def test_what_a_link_does_not_name_is_as_usual(page: Any, address: str) -> None:
+    """Not as in the link before, whose message goes, too."""
+    page.goto(f"{address}/#/sample?model=nope")
+    page.wait_for_selector("#sample .error:not([hidden])")
+    page.evaluate("location.hash = '#/sample?model=pets&n=99999'")
+    until(page, "document.querySelector('#sample .wrong')?.textContent.startsWith('Images: a whole number from 1 to ')")
+    assert page.is_hidden("#sample .error")
+    page.evaluate("location.hash = '#sample?model=pets&seed=abc'")
+    wrong = "Seed: a whole number from 0 to 4,294,967,295 is needed, not “abc”."
+    until(page, f"document.querySelector('#sample .wrong').textContent === '{wrong}'")
+    assert page.input_value("#sample [name=n]") == "16"
+    page.evaluate("location.hash = '#/sample?model=pets&guidance=much'")
+    wrong = "Guidance: a number is needed, not “much”."
+    until(page, f"document.querySelector('#sample .wrong').textContent === '{wrong}'")
+
+
 def test_new_models_can_be_chosen_without_a_reload(page: Any, address: str) -> None:
     known: dict[str, Any] = {}
 

@@ -22,7 +22,7 @@ export const GONE = "The server does not answer.";
 let watching = false;
 
 /** Shows that the server does not answer, and asks again until it does. */
-async function gone() {
+export async function gone() {
   if (watching) return;
   watching = true;
   const notice = document.querySelector("#gone");

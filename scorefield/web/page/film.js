@@ -1,6 +1,6 @@
 // The images of a job: drawn on a canvas as they arrive, with a progress bar, and played again afterwards.
 
-import { GONE, blobOf, runJob } from "./api.js";
+import { GONE, blobOf, get, runJob } from "./api.js";
 import { all, colour, copy, digits, duration, find, fromTemplate, icon, make, onTheme, save, tell } from "./ui.js";
 
 const GAP = 6; // between images, in CSS pixels
@@ -87,6 +87,7 @@ export class Film {
     const narrow = innerWidth < 768; // after a reload the browser scrolls to where the page was
     if (!again) (narrow ? this.root : find(".stage", this.root)).scrollIntoView({ block: narrow ? "start" : "nearest" });
     this.progress(again ? "" : "Sending …", 0);
+    this.watched = !again; // whether it was not done before
     let known; // the first status has come, with the noise levels that frames are shown with
     let arrived = new Promise((resolve) => { known = resolve; });
     try {
@@ -98,14 +99,14 @@ export class Film {
           this.expect(n, shape);
         },
         onWait: (left, why) => this.progress(`The queue is full; trying again in ${left} s.`, 0, why),
-        onStatus: (status) => { this.showStatus(status); known(); },
+        onStatus: (status) => { this.watched ||= ["queued", "running"].includes(status.state); this.showStatus(status); known(); },
         onFrame: (frame) => { // loaded in parallel, shown in order; one that fails is left out
           const { view } = this, image = picture(this.addressOf(frame));
           arrived = arrived.then(async () => this.add(frame, await image, view));
         },
       });
       await arrived;
-      this.ended();
+      this.ended(abort.signal.aborted);
     } catch (error) {
       this.progress(abort.signal.aborted ? "Stopped." : "", 0);
       if (!abort.signal.aborted) tell(find(".error", this.root), error.message);
@@ -158,13 +159,15 @@ export class Film {
     find(".sigma", this.root).textContent = words;
   }
 
-  ended() {
+  /** `stopped`: by the user. */
+  ended(stopped) {
     const { state, seconds, error } = this.status;
     const part = this.status.total ? this.status.step / this.status.total : 1;
     const complete = this.frames.at(-1)?.step === this.status.total;
     if (state === "done") this.progress(complete ? `Done in ${duration(seconds)}.` : "", 1);
     if (state === "done" && !complete) tell(find(".error", this.root), "The last images could not be loaded. Reload the page to try again.");
-    if (state === "cancelled") this.progress(`Stopped after ${duration(seconds)}.`, part);
+    if (state === "cancelled") this.progress(`${stopped ? "Stopped" : "The server stopped this"} after ${duration(seconds)}.`, part);
+    if (state === "cancelled" && !stopped) setTimeout(() => get("/api/models").catch(() => {}), 1000); // it may be gone, and is then waited for
     if (state === "failed") {
       this.progress("", part, "Failed");
       tell(find(".error", this.root), error ?? "The job failed.");
@@ -173,7 +176,7 @@ export class Film {
     this.seek.max = this.frames.length - 1;
     this.canvas.classList.add("ready");
     find(".downloads", this.root).replaceChildren(...this.makeDownloads(this));
-    find(".same", this.root).textContent = state === "done" ? "This command draws the same images." : "This command draws the same images, to the end.";
+    find(".same", this.root).textContent = state === "done" ? "This command draws the same images." : "This command draws these images to the end.";
     find(".after", this.root).hidden = false;
   }
 

@@ -62,7 +62,7 @@ export function makeTab(root, { models, limits }) {
       const link = make("button", { type: "button" }, "Copy the link"), linked = shown.includes("?");
       link.addEventListener("click", () => copy(`${location.origin}/${shown}`, link));
       return [film.download("Row (PNG)", "grid.png", "interpolation.png"), film.download("Animation (GIF)", "annealing.gif", "interpolation.gif"),
-        film.download("Array (NPY)", "images.npy", "interpolation.npy"), ...(linked ? [link] : [make("span", { className: "small" }, "There is no link: it could not hold your own images.")])];
+        film.download("Array (NPY)", "images.npy", "interpolation.npy"), ...(linked ? [link] : [make("span", { className: "small" }, "A link cannot hold your own images.")])];
     },
   });
 
@@ -206,7 +206,7 @@ export function makeTab(root, { models, limits }) {
     if (mine !== pressed || !film.frames.length) return;
     Object.assign(way, { disabled: false, max: n - 1, value: 0 });
     showPlace(film);
-    if (status?.state === "done" && !own && !again) keepResult(film, link, `From ${images ? "one example to another" : `seed ${fields.seed} to ${fields.to_seed}`}, ${fields.model}`);
+    if (status?.state === "done" && !own && film.watched) keepResult(film, link, `From ${images ? "one example to another" : `seed ${fields.seed} to ${fields.to_seed}`}, ${fields.model}`);
   }
   form.addEventListener("submit", (event) => { event.preventDefault(); interpolate(); });
 
@@ -246,7 +246,7 @@ export function makeTab(root, { models, limits }) {
       await running;
       const name = parameters.get("model"), refuse = (words) => tell(find(".error", root), words);
       if (name && !able().some((each) => each.name === name)) {
-        refuse(`The link is for the model “${name}”, which this server does not have for all noise levels.`);
+        refuse(`The link is for the model “${name}”, which this server does not have, or which knows a list of noise levels alone.`);
         return;
       }
       if (name) chosen.value = name;
@@ -262,7 +262,7 @@ export function makeTab(root, { models, limits }) {
         return;
       }
       if (images && !ENDS.every((end) => model().examples.includes(parameters.get(exampleOf(end))))) {
-        refuse(`The link names no two examples of ${model().name}.`);
+        refuse(`The link must name two of these examples: ${model().examples.join(", ")}.`);
         return;
       }
       for (const end of all(".end", form)) {

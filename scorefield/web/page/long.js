@@ -3,14 +3,15 @@
 import { estimate } from "./api.js";
 import { about, find, fromTemplate } from "./ui.js";
 
-const LONG = 60; // seconds: a job that takes longer needs a second press
 const TWICE = 600; // milliseconds: two presses within this time are a double click, or a key held down
 const PAUSE = 250; // milliseconds after a change of the settings until the server is asked how long they take
+
+export const LONG = 60; // seconds: a job that takes longer needs a second press
 
 export class Timed {
   /**
    * Adds to the form a button with these words, the time that a job takes, and the warning. `work` gives what the server
-   * is asked to estimate; `most.seconds` is what it allows. `faster` gives what takes less time than these settings:
+   * is asked to estimate; `most.seconds` is what it allows. `faster(seconds)` gives what takes less time than these settings:
    * { words, note, button, take }, and either `part`, the share of their time that it takes, or `change`, the fields of
    * `work` that differ.
    */
@@ -68,7 +69,7 @@ export class Timed {
 
   /** The first of what is faster. If that is long, too, another method that is not. */
   async fastEnough(asked, seconds) {
-    const all = await Promise.all(this.faster().map(async (each) => ({
+    const all = await Promise.all(this.faster(seconds).map(async (each) => ({
       ...each, seconds: each.change ? (await estimate({ ...asked, ...each.change })) || Infinity : each.part * seconds,
     })));
     const allowed = all.filter((each) => each.seconds < 0.9 * seconds && !(each.seconds > this.most.seconds)), [first] = allowed;

@@ -1,6 +1,6 @@
 // The page: shows the tab that the address names, and gives each tab the models and limits.
 
-import { get } from "./api.js";
+import { get, gone } from "./api.js";
 import { showGallery } from "./gallery.js";
 import { all, find } from "./ui.js";
 
@@ -20,7 +20,7 @@ let known; // models and limits
 
 /** The part of the address after # names the tab and its settings: #/sample?seed=1. */
 async function route() {
-  const [, named = "sample", query = ""] = /^#\/(\w+)(?:\?(.*))?$/.exec(location.hash) ?? [];
+  const [, named = "sample", query = ""] = /^#\/?(\w+)(?:\?(.*))?$/.exec(location.hash) ?? [];
   const name = FORMER[named] ?? named, shown = Object.hasOwn(MODULES, name) ? name : "sample";
   for (const link of links) {
     const own = link.id === `tab-${shown}`;
@@ -30,9 +30,10 @@ async function route() {
   }
   showGallery(IMAGES.includes(shown));
   document.title = `${find(`#tab-${shown}`).textContent} · scorefield`;
-  const module = MODULES[shown]();
+  const module = MODULES[shown]().catch(gone); // the server may be gone: this is called again when it is back
   if (!known) return; // start() calls this again
-  const { makeTab } = await module;
+  const { makeTab } = (await module) ?? {};
+  if (!makeTab) return;
   if (find(`#${shown}`).hidden) return; // the user has chosen another tab meanwhile
   tabs[shown] ??= makeTab(find(`#${shown}`), known);
   tabs[shown].open(new URLSearchParams(query));
@@ -74,7 +75,11 @@ addEventListener("hashchange", () => { route(); renew(); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) renew(); });
 // the browser would open a file that is dropped elsewhere instead of this page
 for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault());
-document.addEventListener("server-back", () => (known ? renew() : start()));
+document.addEventListener("server-back", () => {
+  if (!known) start();
+  else if (tabs[find("[role=tab][aria-selected=true]").getAttribute("aria-controls")]) renew();
+  else route(); // its module could not be loaded
+});
 find(".skip").addEventListener("click", (event) => { event.preventDefault(); find("#main").focus(); });
 route();
 start();

@@ -14,10 +14,10 @@ const NOTHING = "Nothing is hidden: paint over a part of the image, or take a re
 const IN_LINK = 4096; // pixels: a larger mask that is painted makes a link too long
 const FEWER = 19; // network calls of the usual sampler, about half, where its 35 take long
 const METHODS = {
-  mmps: "The best error bars, but slow: five backward passes for each call.",
-  diffpir: "Fast: no backward pass. Its images differ too little from each other.",
-  dps: "One backward pass for each call.",
-  replace: "The paper’s: known pixels are overwritten at each step. Fast.",
+  mmps: "The best error bars, but slow.",
+  diffpir: "Fast. Its images differ too little from each other.",
+  dps: "Faster than moment matching, with worse error bars.",
+  replace: "Fast: the paper’s; known pixels are overwritten.",
 };
 const TASKS = {
   inpaint: "Paint over what is to be hidden, or take a ready-made hole.",
@@ -60,7 +60,7 @@ export function makeTab(root, { models, limits }) {
       copied.addEventListener("click", () => copy(`${location.origin}/${link}`, copied));
       return [film.download("Sheet (PNG)", "grid.png", "restored.png"), film.download("Animation (GIF)", "annealing.gif", "restorations.gif"),
         film.download("Array (NPY)", "images.npy", "restorations.npy"), ...(mask ? [own("Mask (PNG)", mask, "mask.png")] : []),
-        ...(example ? [own("Example (PNG)", file, `${example}.png`)] : file ? [own(image.endsWith(".png") ? "Image (PNG)" : "Image", file, image)] : [film.download("Image (PNG)", "original.png", image)]), ...(link ? [copied] : [make("span", { className: "small" }, `There is no link: it could not hold your own ${example ? "hole" : "image"}.`)])];
+        ...(example ? [own("Example (PNG)", file, `${example}.png`)] : file ? [own(image.endsWith(".png") ? "Image (PNG)" : "Image", file, image)] : [film.download("Image (PNG)", "original.png", image)]), ...(link ? [copied] : [make("span", { className: "small" }, `A link cannot hold your own ${example ? "hole" : "image"}.`)])];
     },
   });
   find(".readout", film.root).before(find(".beside", root));
@@ -274,12 +274,14 @@ export function makeTab(root, { models, limits }) {
     if (parameters.has("example")) image = { example: parameters.get("example") }; // so that no other is loaded meanwhile
     settings.write(parameters);
     setModel();
+    const example = parameters.get("example");
     image = {};
+    if (example && !settings.model.examples.includes(example)) throw new Error(`${settings.model.name} has no example “${example}”, which the link names.`);
     const way = parameters.get("method") ?? "mmps", chosen = find(`[name=task][value="${CSS.escape(kind)}"]`, root);
     const unsuited = () => new Error(`The link’s task “${words}” does not suit ${settings.model.name}.`);
     if (!chosen || chosen.disabled) throw unsuited();
     if (!(way in METHODS) || (way === "replace" && kind !== "inpaint")) throw new Error(`The link’s method “${way}” does not suit its task “${words}”.`);
-    if (parameters.has("noise")) noise.value = parameters.get("noise");
+    noise.value = parameters.get("noise") ?? noise.defaultValue;
     if (kind === "blur") {
       const width = field("blur"), before = width.value;
       width.value = value; // another width than the slider has becomes one of them
@@ -299,7 +301,7 @@ export function makeTab(root, { models, limits }) {
     if (kind === "inpaint" && mask) editor.load(mask);
     showTask();
     settings.plan();
-    return parameters.get("example");
+    return example;
   }
   try {
     const before = recalled("restore");
@@ -337,16 +339,21 @@ export function makeTab(root, { models, limits }) {
     const address = `#/restore?${parameters}`, shown = linked ? address : "#/restore";
     sent = { mask, example, file, link: linked ? address : null };
     if (location.hash !== shown) history[link ? "replaceState" : "pushState"](null, "", shown);
+    const result = { link: whole, words: `${asked.task.split(":")[0]}, ${example ? `example ${example}` : name}, ${asked.model}`, own };
     running = film.run("/api/restore", body, {
       n: asked.n, shape, start: find(".primary", form),
       onJob: async (job) => {
         showBeside(job, shape);
-        keep("restorations", { job, model: asked.model, n: asked.n, mask: mask && (await toText(mask)), example, link: sent.link });
+        keep("restorations", { job, model: asked.model, n: asked.n, mask: mask && (await toText(mask)), example, link: sent.link, result });
       },
     });
-    const status = await running;
+    ended(await running, result);
+  }
+
+  /** Shows the numbers of restorations, and puts them into the gallery: { link, words, own }, unless they were there before. */
+  function ended(status, { link, words, own }) {
     showNumbers(status);
-    if (status?.state === "done") keepResult(film, whole, `${asked.task.split(":")[0]}, ${example ? `example ${example}` : name}, ${asked.model}`, own);
+    if (status?.state === "done" && film.watched) keepResult(film, link, words, own);
   }
   form.addEventListener("submit", (event) => { event.preventDefault(); restore(); });
 
@@ -423,7 +430,7 @@ export function makeTab(root, { models, limits }) {
     if (pressed !== before || last.model !== settings.model.name) return; // the user was faster
     sent = { ...last, mask: last.mask && fromText(last.mask), file };
     const { shape } = settings.model;
-    showNumbers(await film.run("/api/restore", null, { n: last.n, shape, start: find(".primary", form), again: last.job, onJob: (job) => showBeside(job, shape) }));
+    ended(await film.run("/api/restore", null, { n: last.n, shape, start: find(".primary", form), again: last.job, onJob: (job) => showBeside(job, shape) }), last.result);
   }
 
   let fresh = true;

@@ -33,8 +33,8 @@ export function makeTab(root, { models, limits }) {
   for (const name of ["n", "model"]) form.elements[name].addEventListener("change", () => { if (!film.frames.length && !find(".primary", form).disabled) blank(); });
 
   function complain(error) {
+    tell(find(".error", root), error.inputs ? null : error.message);
     if (error.inputs) showFieldError(form, error);
-    else tell(find(".error", root), error.message);
   }
 
   async function draw({ link = false } = {}) {
@@ -60,7 +60,7 @@ export function makeTab(root, { models, limits }) {
     if (location.hash !== `#/sample?${drawn}`) history[link ? "replaceState" : "pushState"](null, "", address(drawn));
     running = film.run("/api/sample", asked, { n: asked.n, shape, start: find(".primary", form), again, onJob: (job) => remember(key, job) });
     const status = await running;
-    if (status?.state === "done" && !again) keepResult(film, `#/sample?${query}`, `${asked.n} × ${asked.model}${asked.label ? `, ${asked.label}` : ""}, seed ${asked.seed}`);
+    if (status?.state === "done" && film.watched) keepResult(film, `#/sample?${query}`, `${asked.n} × ${asked.model}${asked.label ? `, ${asked.label}` : ""}, seed ${asked.seed}`);
   }
 
   /** The images before do not belong to the settings of the link. */
@@ -84,6 +84,7 @@ export function makeTab(root, { models, limits }) {
         settings.write(parameters);
         if (settings.query() === drawn) return;
       } catch (error) {
+        showNothing();
         complain(error);
         return;
       }

@@ -1,6 +1,6 @@
 // The settings that sampling and restoring share: model, class, number of images, seed, sampler and its settings.
 
-import { Timed } from "./long.js";
+import { LONG, Timed } from "./long.js";
 import { all, count, dice, digits, explain, find, fromTemplate, make, numberIn, short, tell } from "./ui.js";
 
 const NOTES = {
@@ -39,7 +39,7 @@ export class Settings extends Timed {
    */
   constructor(form, { models, most, n, words, noun, extra = () => ({}), others = () => [], usual = (model) => model.samplers[0], quick = (model) => model.quick }) {
     form.prepend(fromTemplate("settings"));
-    super(form, { words, noun, most, work: () => this.read(), faster: () => this.quicker() });
+    super(form, { words, noun, most, work: () => this.read(), faster: (seconds) => this.quicker(seconds) });
     find(".more", form).before(...all(".extra", form));
     find(".more", form).append(...all(".extra-more", form));
     explain(form);
@@ -56,7 +56,7 @@ export class Settings extends Timed {
     const { model, sampler, calls, seed, steps, step_size } = form.elements;
     this.listModels();
     document.addEventListener("models", () => { this.listModels(); this.setModel({ keep: true }); });
-    form.elements.n.value = Math.min(n, most.n);
+    form.elements.n.value = form.elements.n.defaultValue = Math.min(n, most.n);
     find(".n-label", form).textContent = noun;
     dice(find(".dice", form), seed);
     model.addEventListener("change", () => this.setModel());
@@ -75,14 +75,16 @@ export class Settings extends Timed {
     tell(find(".guidance-note", this.form), this.model.null_label ? words : null);
   }
 
-  /** What takes less time than these settings: the sampler for few calls, another method, or a faster pace of the paper's. */
-  quicker() {
+  /** What takes less time than these settings: the sampler for few calls, another method, a faster pace of the paper's, or fewer images. */
+  quicker(seconds) {
     const quick = this.quick(this.model), now = this.calls, offers = this.others();
     if (quick) offers.unshift({ part: quick.calls / now, words: `${titleOf(quick.sampler)} with ${quick.calls} calls`, button: "Take the faster sampler", take: () => this.setSampler(quick.sampler, quick.calls) });
     for (const k of this.langevin ? [4, 10] : []) {
       const calls = this.paced(k).steps * this.sampler.sigmas.length;
       offers.push({ part: calls / now, words: `The ${NAMES[k]} pace`, note: NOTES[k], button: `Take the ${NAMES[k]} pace`, take: () => this.setPace(k) });
     }
+    const { n } = this.form.elements, fewer = Math.max(1, Math.floor((0.6 * LONG * Number(n.value)) / seconds));
+    if (fewer < Number(n.value)) offers.push({ part: fewer / Number(n.value), words: `A job with ${fewer > 1 ? `${fewer} ${this.noun.toLowerCase()}` : `one ${this.noun.toLowerCase().slice(0, -1)}`}`, button: `${this.words} ${fewer}`, take: () => { n.value = fewer; } });
     return offers;
   }
 
@@ -114,7 +116,7 @@ export class Settings extends Timed {
     if (trained) details.push(`${count(trained)} training steps${data ? ` on ${data}` : ""}${start ? `, starting from ${start}` : ""}`);
     find(".model-details", this.form).textContent = `${details.join("; ")}.`;
     const { sampler, label, guidance } = this.form.elements, before = sampler.value;
-    find(".classes", this.form).hidden = !labels.length;
+    find(".classes", this.form).hidden = find(".classes-help", this.form).hidden = !labels.length;
     guidance.closest(".field").hidden = find(".guidance-help", this.form).hidden = !null_label;
     listClasses(label, this.model);
     this.showGuidance();
@@ -236,7 +238,8 @@ export class Settings extends Timed {
     const sampler = parameters.get("sampler") ?? this.samplers[0].name;
     if (!this.samplers.some(({ name }) => name === sampler)) throw new Error(`The sampler “${sampler}” of the link does not suit ${this.model.name}.`);
     this.setSampler(sampler);
-    for (const name of ["n", "seed", "calls", "steps", "step_size"]) if (parameters.has(name)) elements[name].value = parameters.get(name);
+    for (const name of ["n", "seed"]) elements[name].value = parameters.get(name) ?? elements[name].defaultValue;
+    for (const name of ["calls", "steps", "step_size"]) if (parameters.has(name)) elements[name].value = parameters.get(name);
     elements.label.value = parameters.get("label") ?? "";
     if (elements.label.selectedIndex < 0) throw new Error(`${this.model.name} has no class “${parameters.get("label")}”, which the link names.`);
     elements.guidance.value = parameters.get("guidance") ?? "0";

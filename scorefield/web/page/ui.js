@@ -128,8 +128,9 @@ export function numberIn(input, { least = -Infinity, most = Infinity, whole = fa
   const good = Number.isFinite(value) && value >= least && value <= most && (!whole || Number.isInteger(value));
   if (good) return value;
   const name = find("span", input.closest("label")).textContent;
-  const bounds = Number.isFinite(most) ? `from ${short(least)} to ${short(most)}` : least === Number.MIN_VALUE ? "above 0" : `${short(least)} or more`;
-  throw new FieldError(`${name}: ${whole ? "a whole number" : "a number"} ${bounds} is needed${text ? `, not “${input.value}”` : ""}.`, input);
+  const kind = whole ? "a whole number" : "a number", word = (x) => (Math.abs(x) < 1e4 ? short(x) : count(x));
+  const from = least === Number.MIN_VALUE ? "above 0" : `from ${word(least)}`, bounds = most < Infinity ? `${from}${least === Number.MIN_VALUE ? ", up" : ""} to ${word(most)}` : `${from} on`;
+  throw new FieldError(`${name}: ${kind}${least > -Infinity ? ` ${bounds}` : ""} is needed${text ? `, not “${input.value}”` : ""}.`, input);
 }
 
 export async function copy(text, button) {

@@ -19,7 +19,7 @@ from web.browser import address as address
 from web.browser import browser as browser
 from web.browser import page as page
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_a_run_is_shown_and_updated(page: Any, address: str) -> None:
@@ -94,8 +94,10 @@ def test_without_a_run_the_page_shows_how_to_start_with_one(page: Any, address: 
     page.goto(f"{address}/#/monitor")
     page.wait_for_selector("#monitor .none:not([hidden])")
     assert "scorefield serve runs/mine" in page.text_content("#monitor .none")
-    page.wait_for_selector("#monitor [data-chart=levels] path")  # and the log of a pretrained model
-    report = json.loads((RESULTS / "mnist-small" / "report.json").read_text())
+    until(page, "document.querySelectorAll('#monitor [data-chart=levels] path').length === 10")
+    names = page.locator("#monitor .runs label").all_text_contents()
+    assert names == [f"{name} (pretrained)" for name in ("mnist-small", "mnist", "unet-mnist")]
+    report = json.loads((DOCS / "results" / "mnist-small" / "report.json").read_text())
     log = report["training"]["log"]
     last = dict(zip(log["columns"], log["rows"][-1], strict=True))
     legend = page.locator("#monitor [data-chart=levels] .legend button b").all_text_contents()
@@ -103,7 +105,23 @@ def test_without_a_run_the_page_shows_how_to_start_with_one(page: Any, address: 
     assert "mnist-small (pretrained)" in page.text_content("#monitor .tiles")
     assert f"{report['model']['step']:,}" in page.text_content("#monitor .tiles")
     assert "docs/results/mnist-small/report.json" in page.text_content("#monitor .source")
-    assert "were not kept" in page.text_content("#monitor .when")
+    assert page.is_hidden("#monitor .samples")  # the next chart has its place
+    wide, beside = (
+        page.locator(f"#monitor .card:has([data-chart={name}])").bounding_box() for name in ("levels", "held_out")
+    )
+    charts = page.locator("#monitor .charts").bounding_box()
+    assert beside["y"] == wide["y"]
+    assert beside["x"] + beside["width"] == charts["x"] + charts["width"]
+    page.check("#monitor [value='unet-mnist (pretrained)']")  # of which fewer losses were kept
+    page.uncheck("#monitor [value='mnist-small (pretrained)']")
+    until(page, "document.querySelector('#monitor .tiles').textContent.includes('Held-out loss33.8')")
+    losses = json.loads((DOCS / "measurements" / "unet_mnist_training.json").read_text())["held_out"][-1]
+    legend = page.locator("#monitor [data-chart=held_out] .legend button b").all_text_contents()
+    assert [float(text) for text in legend] == [float(f"{losses[name]:.3g}") for name in ("raw", "average")]
+    assert "unet_mnist_training.json of the source code. Only its held-out" in page.text_content("#monitor .source")
+    charts = page.locator("#monitor .charts").bounding_box()
+    assert page.locator("#monitor .charts .card:visible").count() == 1  # nothing else was kept
+    assert page.locator("#monitor .charts .card:visible").bounding_box()["width"] == charts["width"]
 
 
 def test_the_logs_of_pretrained_models_are_those_of_their_reports() -> None:
@@ -136,6 +154,10 @@ def test_several_runs_share_the_charts_over_steps_and_by_sigma(page: Any, addres
     assert rate.locator(".legend button b >> nth=0").text_content() == "–"
     page.get_by_role("radio", name="by σ").focus()
     page.keyboard.press("Space")
+    levels = page.locator("#monitor [data-chart=levels]")  # the loss at the largest σ is not a latest one
+    assert levels.locator(".legend button b").all_text_contents() == ["", ""]
+    assert levels.locator(".legend span").text_content() == "Point at the chart to see values."
+    assert "8.19" not in levels.locator("svg").get_attribute("aria-label")
     page.focus("#monitor [data-chart=levels] svg")
     page.keyboard.press("ArrowRight")  # the last σ
     assert "at σ = 1" in page.text_content("#monitor [data-chart=levels] .legend")
@@ -155,10 +177,19 @@ def test_on_a_phone_the_page_is_as_wide_as_the_screen(page: Any, address: str) -
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{address}/#/monitor")
     page.wait_for_selector("#monitor [data-chart=levels] path")
-    page.get_by_role("checkbox", name="mnist (pretrained)").check()
+    page.get_by_role("checkbox", name="mnist (pretrained)", exact=True).check()
     page.wait_for_selector("#monitor .tally")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+    for label in page.locator("#monitor label.check:visible, #monitor summary").all():
+        assert label.bounding_box()["height"] >= 24
+    page.route("**/api/runs", lambda route: route.fulfill(json={"runs": []}))
+    page.wait_for_selector("#monitor .none:not([hidden])")
+    until(page, "!document.querySelector('#monitor .charts').hidden")
+    tops = [page.locator(f"#monitor {part}").bounding_box()["y"] for part in (".charts", ".none")]
+    assert tops[0] < tops[1]  # the charts first
     page.set_viewport_size({"width": 1280, "height": 844})
+    tops = [page.locator(f"#monitor {part}").bounding_box()["y"] for part in (".charts", ".none")]
+    assert tops[1] < tops[0]
     assert page.evaluate("document.documentElement.scrollWidth") == 1280
 
 

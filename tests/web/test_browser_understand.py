@@ -207,7 +207,14 @@ def test_the_four_steps_by_mouse_and_keyboard(page: Any, address: str) -> None:
     page.on("request", lambda sent: asked.append(sent.url))
     opened(page, address)
     right = "#understand [data-side=right] canvas"
+    assert page.get_attribute(right, "aria-label") == "The score over the density at σ = 1."
+    assert page.is_hidden("#understand .player")  # nothing moves
+    assert page.locator("#understand [data-side=right] .handle").all_text_contents() == ["1", "2"]  # no shares
+    assert page.text_content("#understand tbody tr:first-child .right") == "–"
+    first = pixels(page, right)
+    page.click("#understand .next")
     before = pixels(page, right)
+    assert before != first
     until(page, "Number(document.querySelector('#understand .seek').value) > 50")  # it plays by itself
     assert pixels(page, right) != before
     page.click("#understand .play")
@@ -216,8 +223,8 @@ def test_the_four_steps_by_mouse_and_keyboard(page: Any, address: str) -> None:
     # The exact shares are 20 % and 80 %; the standard error for 600 points is 1.6 %. Langevin leaves half on each side.
     assert 74 < share(page, "left") < 86
     assert 42 < share(page, "right") < 58
-    page.click("#understand .next")
-    page.keyboard.press("Enter")  # on the same button: the third step
+    page.focus("#understand .next")
+    page.keyboard.press("Enter")  # the third step
     assert page.text_content("#understand .steps [aria-current=step]") == "3Noise levels"
     page.focus("#understand .seek")
     page.keyboard.press("End")
@@ -242,11 +249,88 @@ def test_the_four_steps_by_mouse_and_keyboard(page: Any, address: str) -> None:
         trial["sampler"]: trial["value"] for trial in json.loads(FRONTIER.read_text())["trials"] if trial["calls"] == 10
     }
     value = "#understand .curve .legend button[data-name='DPM++ 2M'] b"
-    until(page, f'document.querySelector("{value}").textContent !== "–"')  # until it is measured with so many calls
-    assert page.text_content("#understand .curve .legend > span") == "with up to 10 calls"
-    legend = page.text_content(value)
-    assert float(legend) == pytest.approx(known["dpmpp_2m"], abs=4 * 0.05)
+    until(page, f'document.querySelector("{value}").textContent[0] !== "–"')  # until it is measured with so many calls
+    distance, calls = page.text_content(value).split(" ", 1)
+    assert float(distance) == pytest.approx(known["dpmpp_2m"], abs=4 * 0.05)
+    assert calls == "(10 calls)"
+    value = "#understand .curve .legend button[data-name='Heun'] b"  # each at its own number of calls
+    until(page, f'/^[0-9.]+ [(]9 calls[)]$/.test(document.querySelector("{value}")?.textContent)')
+    page.select_option("#understand [data-side=right] .method", "heun")  # one method with two numbers of calls
+    page.select_option("#understand [data-side=right] .calls", "20")
+    shown = "/^[0-9.]+ [(]9 calls[)], [0-9.]+ [(]19 calls[)]$/"
+    until(page, f'{shown}.test(document.querySelector("{value}")?.textContent)')
+    faint = "#understand .curve .legend button[data-name='DPM++ 2M'] b"  # where it was last
+    assert page.text_content(faint) == f"{distance} (10 calls)"
     assert not [url for url in asked if "/api/playground" in url or "/api/field" in url]
+
+
+def test_arrow_keys_move_by_noise_levels(page: Any, address: str) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    opened(page, address, "?step=3")
+    page.focus("#understand .seek")
+
+    def sigmas(*keys: str) -> list[str]:
+        found = []
+        for key in keys:
+            page.keyboard.press(key)
+            found.append(page.get_attribute("#understand .seek", "aria-valuetext").removeprefix("σ = "))
+        return found
+
+    levels = [f"{20 ** (1 - k / 9):.3g}" for k in range(10)]
+    assert sigmas("Home", *["ArrowRight"] * 11) == [*levels, "1", "1"]  # the start of each, the end, and not beyond it
+    assert sigmas(*["ArrowLeft"] * 2, "ArrowDown", "ArrowUp") == [*levels[:-3:-1], levels[-3], levels[-2]]
+    assert sigmas("Home", "PageUp", "PageUp", "PageDown") == [levels[0], levels[4], levels[8], levels[4]]
+    page.fill("#understand .seek", "130")  # between the second and the third
+    assert sigmas("ArrowLeft", "ArrowRight", "ArrowRight") == [levels[1], levels[2], levels[3]]
+    page.select_option("#understand [data-side=right] .method", "euler")
+    page.select_option("#understand [data-side=right] .calls", "5")
+    page.focus("#understand .seek")
+    assert sigmas("Home", *["ArrowRight"] * 3)[1:] == ["6.82", "2.11", "1.07"]  # one call each
+    assert "Call 3 of 5." in page.text_content("#understand [data-side=right] .about")
+    page.click("#understand .steps li:nth-child(2) button")  # where no noise falls: parts of the run
+    page.focus("#understand .seek")
+    moved = [float(part.rstrip(" %")) for part in sigmas("Home", "ArrowRight", "ArrowRight")]
+    assert moved == pytest.approx([0, 2.5, 5], abs=1.5)
+
+
+def test_shares_stay_inside_the_plane_and_cover_nothing(page: Any, address: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(reduced_motion="reduce")
+    spread = "-5,-5,0.2;5,5,0.8;0.9,-4.9,0.5;3,4,0.5;-4.9,-1,0.5;4.2,-2.7,0.5;-1.2,4.8,0.5;-2.5,-7.5,0.5"
+    corners = ";".join(f"{x},{y},0.5" for x in (-7.5, 7.5) for y in (-7.5, 7.5))
+    for modes, least in ((spread, 5), (corners, 4), ("0,0,1;" * 7 + "0,0,1", 1)):
+        opened(page, address, f"?step=3&modes={modes}")
+        until(page, f"document.querySelectorAll('#understand tbody tr').length === {len(modes.split(';'))}")
+        for side in ("left", "right"):
+            plane = page.locator(f"#understand [data-side={side}] .plane").bounding_box()
+            shares = page.locator(f"#understand [data-side={side}] .handle span").all()
+            boxes = [share.bounding_box() for share in shares if share.is_visible()]
+            handles = [each.bounding_box() for each in page.locator(f"[data-side={side}] .handle").all()]
+            assert len(boxes) >= least
+            for k, box in enumerate(boxes):
+                assert overlap(box, plane) == pytest.approx(box["width"] * box["height"])
+                assert not any(overlap(box, other) > 1 for other in (*boxes[:k], *handles))
+
+
+def overlap(one: dict[str, float], other: dict[str, float]) -> float:
+    """The area in both boxes."""
+    sizes = [
+        min(one[start] + one[size], other[start] + other[size]) - max(one[start], other[start])
+        for start, size in (("x", "width"), ("y", "height"))
+    ]
+    return max(sizes[0], 0) * max(sizes[1], 0)
+
+
+def test_every_setting_is_explained_and_large_enough_to_touch(page: Any, address: str) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    opened(page, address, "?step=3")
+    help_of = """element => element.getAttribute('aria-describedby') &&
+        document.getElementById(element.getAttribute('aria-describedby')).textContent"""
+    for name in (".method", ".calls", "tbody input", "form input"):
+        lines = [each.evaluate(help_of) for each in page.locator(f"#understand {name}").all()]
+        assert lines
+        assert all(lines), name
+    assert page.locator("#understand summary").bounding_box()["height"] >= 24
 
 
 def test_points_follow_the_modes_while_they_are_dragged(page: Any, address: str) -> None:

@@ -39,9 +39,12 @@ const capital = (words) => words[0].toUpperCase() + words.slice(1);
 const lastOf = (points) => points.findLast(([, value]) => value != null);
 
 export class Chart {
-  /** `where` names a place on the x-axis in the legend, xName the axis. `least` is what both axes show at least. */
-  constructor(place, { height = 260, log = false, zero = false, xLog = false, xName = "step", where = (x) => `at step ${count(x)}`, least = {}, label }) {
-    Object.assign(this, { place, height, log, zero, xLog, xName, where, least, label, lines: [], off: new Set(), at: null, usual: null, empty: "Nothing measured yet" });
+  /**
+   * `where` names a place on the x-axis in the legend, `briefly` does it beside a value, and xName names the axis. `least` is
+   * what both axes show at least.
+   */
+  constructor(place, { height = 260, log = false, zero = false, xLog = false, xName = "step", where = (x) => `at step ${count(x)}`, briefly = where, least = {}, label }) {
+    Object.assign(this, { place, height, log, zero, xLog, xName, where, briefly, least, label, lines: [], off: new Set(), at: null, lasting: true, empty: "Nothing measured yet" });
     this.svg = shape("svg", { class: "plot", role: "img", tabindex: 0, "aria-label": label });
     this.legend = make("div", { className: "legend" });
     place.append(this.svg, this.legend);
@@ -60,19 +63,29 @@ export class Chart {
 
   /**
    * Lines are { name, colour, points: [[x, value or null], ...] }, and optionally dash, dots, faint, and quiet, which have
-   * no legend. The legend shows the values at `usual`, if lines reach that far, or else the latest ones, until the pointer
-   * is at another place.
+   * no legend. Until the pointer is at a place, the legend shows a line's values at its own `places`, or else its latest one,
+   * or none if the last of a line is not the latest (`lasting` is false).
    */
   show(lines) {
     this.lines = lines.filter(({ points }) => points.length);
     this.steps = [...new Set(this.lines.flatMap(({ points }) => points.map(([step]) => step)))].sort((a, b) => a - b);
-    const ends = this.lines.filter(({ points, quiet }) => !quiet && lastOf(points)).map(({ name, points }) => `${name}: ${digits(lastOf(points)[1])}`);
-    this.svg.setAttribute("aria-label", ends.length ? `${this.label} ${capital(this.latest)}: ${ends.join(", ")}` : this.label);
+    const ends = this.lines.filter(({ points, quiet }) => !quiet && lastOf(points)).map((line) => `${line.name}: ${this.atRest(line)}`);
+    const when = this.latest && `${capital(this.latest)}: `;
+    this.svg.setAttribute("aria-label", ends.length && this.lasting ? `${this.label} ${when}${ends.join(", ")}` : this.label);
     this.draw();
+  }
+
+  /** What the legend says of a line while the pointer is elsewhere. */
+  atRest({ points, places }) {
+    const text = (value) => (value == null ? "–" : digits(value));
+    if (places) return places.map((place) => `${text(points.find(([x]) => x === place)?.[1])} (${this.briefly(place)})`).join(", ");
+    return this.lasting ? text(lastOf(points)?.[1]) : "";
   }
 
   /** Where the latest values were measured, in words: lines may end at different places. */
   get latest() {
+    if (!this.lasting) return "Point at the chart to see values.";
+    if (this.lines.some(({ places }) => places)) return "";
     const ends = new Set(this.lines.filter(({ quiet }) => !quiet).flatMap(({ points }) => lastOf(points)?.[0] ?? []));
     return ends.size === 1 ? this.where(...ends) : "latest values";
   }
@@ -144,7 +157,7 @@ export class Chart {
     this.point(this.steps.reduce(near));
   }
 
-  /** Shows the values at a step, or the latest ones if it is null. */
+  /** Shows the values at a step, or those at rest if it is null. */
   point(step) {
     this.at = step;
     if (this.rule && this.x) {
@@ -156,14 +169,13 @@ export class Chart {
 
   drawLegend() {
     const focused = this.legend.contains(document.activeElement) ? document.activeElement.dataset.name : null;
-    const shown = this.at ?? (this.usual <= this.steps?.at(-1) ? this.usual : null); // null: the latest values, wherever they are
     const light = (name) => { for (const path of this.svg.querySelectorAll("path")) path.classList.toggle("lit", path.dataset.name === name); };
-    const entries = this.lines.filter(({ quiet }) => !quiet).map(({ name, colour, points, dash }) => {
-      const last = lastOf(points); // beyond it, nothing is known
-      const known = shown == null ? last : shown <= last?.[0] ? lastOf(points.filter(([step]) => step <= shown)) : null;
+    const entries = this.lines.filter(({ quiet }) => !quiet).map((line) => {
+      const { name, colour, points, dash } = line;
+      const known = this.at <= lastOf(points)?.[0] ? lastOf(points.filter(([step]) => step <= this.at)) : null; // beyond the last, nothing is known
       const swatch = make("i", { className: dash ? "dashed" : "" });
       swatch.style.color = colour;
-      const button = make("button", { type: "button", title: "Show or hide" }, swatch, name, make("b", {}, known ? digits(known[1]) : "–"));
+      const button = make("button", { type: "button", title: "Show or hide" }, swatch, name, make("b", {}, this.at == null ? this.atRest(line) : known ? digits(known[1]) : "–"));
       button.dataset.name = name;
       button.setAttribute("aria-pressed", String(!this.off.has(name)));
       button.addEventListener("click", () => {
@@ -174,7 +186,7 @@ export class Chart {
       for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => light(null));
       return button;
     });
-    if (entries.length) entries.push(make("span", {}, shown == null ? this.latest : this.where(shown)));
+    if (entries.length) entries.push(make("span", {}, this.at == null ? this.latest : this.where(this.at)));
     this.legend.replaceChildren(...entries);
     if (focused) entries.find((each) => each.dataset?.name === focused)?.focus();
   }

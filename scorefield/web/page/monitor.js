@@ -6,7 +6,7 @@ import { drawSheet } from "./sheet.js";
 import { all, count, digits, duration, find, make, tell } from "./ui.js";
 
 const EVERY = 3000; // milliseconds between two updates
-const PRETRAINED = ["mnist-small", "mnist"]; // whose logs come with the page: scripts/write_training_logs.py
+const PRETRAINED = ["mnist-small", "mnist", "unet-mnist"]; // whose logs come with the page: scripts/write_training_logs.py
 const EARLIER = 5; // the earlier steps that the chart against σ shows
 const RUNS = 6; // colours of runs; their dashes tell them apart too
 const DASHES = ["", "7 3", "2 3", "10 3 2 3", "5 2", "1 2"];
@@ -38,8 +38,8 @@ const BODY = `
 <div class="none card" hidden>
 <div><p>This server was started without a training run of yours, so those of pretrained models are shown. To see your own, start it with the folder of a run, or several:</p>
 <pre><code>scorefield serve runs/mine</code></pre></div>
-<div><p>No run yet? This command trains on a folder of your images, in about two minutes on two cores. The server may be started before it:</p>
-<pre><code>scorefield train tiny --data my_images --out runs/mine</code></pre></div>
+<div><p>No run yet? This command trains on a folder of your images for 20 minutes. The server may be started before it:</p>
+<pre><code>scorefield train unet --data my_images --minutes 20 --out runs/mine</code></pre></div>
 </div>
 <div class="some">
 <fieldset class="runs" hidden><legend>Runs</legend></fieldset>
@@ -54,7 +54,7 @@ const BODY = `
 <label><input type="radio" name="loss-over" value="sigma"><span>by σ</span></label>
 </div><label class="check"><input type="checkbox" class="log" checked>Log axes</label></div></div><p class="small levels-note"></p><div class="chart" data-chart="levels"></div></div>
 <div class="card samples"><h2>Samples</h2><div class="stage"><canvas role="img" aria-label="Samples" hidden></canvas></div><label class="field"><span class="when"></span><input type="range" min="0" max="0" value="0"></label></div>
-<div class="card"><h2>Training and held-out loss</h2><div class="chart" data-chart="held_out"></div></div>
+<div class="card"><h2 class="losses-title"></h2><div class="chart" data-chart="held_out"></div></div>
 <div class="card"><h2>Learning rate</h2><div class="chart" data-chart="rate"></div></div>
 <div class="card"><h2>Images per second</h2><div class="chart" data-chart="speed"></div></div>
 </div>
@@ -135,8 +135,9 @@ export function makeTab(root) {
     const readable = runs.filter(({ recipe }) => recipe);
     for (const part of [".charts", "details"]) find(part, root).hidden = !readable.length;
     for (const each of Object.values(charts)) each.empty = runs.some(({ state }) => state === "training") ? "Nothing measured yet" : "Nothing measured";
-    const sources = runs.filter(({ source }) => source).map(({ source }) => source);
-    tell(find(".source", root), sources.length ? `Recorded when the pretrained model was trained; from ${sources.join(" and ")} of the source code.` : null);
+    const recorded = runs.filter(({ source }) => source), bare = recorded.filter((run) => !run.log.rows.length);
+    const kept = bare.length ? ` Only ${several ? `the held-out losses of ${bare.map(({ name }) => name).join(" and ")}` : "its held-out losses"} were kept.` : "";
+    tell(find(".source", root), recorded.length ? `Recorded when the pretrained model was trained; from ${recorded.map(({ source }) => source).join(" and ")} of the source code.${kept}` : null);
     find(".tiles", root).hidden = several || !first;
     find(".tally", root).hidden = !several;
     if (several) showTally(runs);
@@ -153,17 +154,20 @@ export function makeTab(root) {
     showLosses();
     showOthers();
     showSamples(readable[0], before);
+    for (const { place, lines } of Object.values(charts)) place.closest(".card").hidden = !lines.length && runs.every(({ source }) => source);
+    find(".samples", root).hidden = Boolean(readable[0].source); // the logs of pretrained models have none
     find(".recipe", root).replaceChildren(...pairs(readable[0].recipe));
     find("details summary", root).textContent = readable.length > 1 ? `Recipe of ${readable[0].name}` : "Recipe";
   }
 
   function facts(run) {
-    const last = run.log?.rows?.at(-1), loss = last?.[run.log.columns.indexOf("loss")];
+    const last = run.log?.rows?.at(-1), loss = last?.[run.log.columns.indexOf("loss")], held = newest(column(run.held_out, heldOut(run)));
     const finishing = run.state === "training" && run.steps && run.step >= run.steps; // its last samples are being drawn
     const left = run.state === "training" && run.step && !finishing ? (run.seconds / run.step) * (run.steps - run.step) : null;
     const tiles = { Run: run.name, State: finishing ? "drawing samples" : run.state };
     if (run.steps) tiles.Step = run.step === run.steps ? count(run.step) : `${count(run.step)} of ${count(run.steps)}`;
     if (loss != null) tiles.Loss = digits(loss);
+    else if (held != null) tiles["Held-out loss"] = digits(held);
     if (run.images_per_second) tiles["Images per second"] = count(Math.round(run.images_per_second));
     if (run.seconds) tiles["Time spent"] = duration(run.seconds);
     if (left) tiles["Time left"] = left < 1 ? duration(left) : `about ${duration(left)}`;
@@ -187,7 +191,7 @@ export function makeTab(root) {
   function showLosses() {
     const runs = shown.filter(({ recipe }) => recipe), [run] = runs, several = runs.length > 1;
     const over = find("[name=loss-over]:checked", root).value === "sigma";
-    Object.assign(charts.levels, over ? { xLog: true, xName: "σ", where: (x) => `at σ = ${digits(x)}` } : { xLog: several && log.checked, xName: "step", where: (x) => `at step ${count(x)}` });
+    Object.assign(charts.levels, { lasting: !over }, over ? { xLog: true, xName: "σ", where: (x) => `at σ = ${digits(x)}` } : { xLog: several && log.checked, xName: "step", where: (x) => `at step ${count(x)}` });
     const newestRow = ({ log }) => log.rows.at(-1);
     let lines;
     if (!over && several) lines = runs.map((each) => ({ name: each.name, points: column(each.log, "loss"), ...looks(each) }));
@@ -211,6 +215,8 @@ export function makeTab(root) {
 
   function showOthers() {
     const runs = shown.filter(({ recipe }) => recipe), several = runs.length > 1, [run] = runs;
+    const trained = runs.some((each) => !each.source || each.log.rows.length);
+    find(".losses-title", root).textContent = trained ? "Training and held-out loss" : "Held-out loss";
     charts.held_out.show(several
       ? runs.flatMap((each) => [
         { name: `${each.name}, training`, points: column(each.log, "loss"), colour: runColour(place(each)), faint: true, quiet: true },
@@ -227,7 +233,7 @@ export function makeTab(root) {
   }
 
   function showSamples(run, before) {
-    none = run.source ? "The samples of this run’s checkpoints were not kept." : !run.recipe.previews ? "This run draws no samples: previews is 0 in its recipe."
+    none = !run.recipe.previews ? "This run draws no samples: previews is 0 in its recipe."
       : run.state === "training" ? "No samples yet: they are drawn at each checkpoint." : "There are no samples: the run stopped before its first checkpoint, or its samples diverged.";
     const following = before?.name !== run.name || samplesOf !== run.name || Number(slider.value) >= samples.length - 1;
     samplesOf = run.name;

@@ -8,6 +8,8 @@ import { FieldError, all, colour, copy, count, dice, digits, find, icon, keep, m
 
 const EXTENT = 8; // the plane is [-8, 8] × [-8, 8]
 const MODES = 8, FRAMES = 120; // the most of each
+const STOPS = 40; // the most places at which the arrow keys stop in a run
+const PAGE = 4; // the places that Page Up and Page Down pass
 const SECONDS = 6; // time to play a whole run
 const PATIENCE = 400; // milliseconds without a change before the curves are measured anew, and the address is changed
 const SIDES = ["left", "right"];
@@ -19,15 +21,16 @@ const BOUNDS = {
 };
 const PAPER = () => [{ x: -5, y: -5, weight: 0.2 }, { x: 5, y: 5, weight: 0.8 }];
 const EXACT = { title: "Exact samples", short: "Exact", about: "Points drawn from the mixture itself: what a sampler should make.", calls: [], usual: 0 };
-const METHODS = { exact: EXACT, ...SAMPLERS };
+const SCORE = { title: "The score alone", short: "Score", about: "No points: the arrows are all that a sampler knows of the data.", calls: [], usual: 0 };
+const METHODS = { exact: EXACT, score: SCORE, ...SAMPLERS };
 const STEPS = [
   {
-    title: "The score", left: ["exact", 0], right: ["langevin", 1000],
-    words: "The score, ∇ log q(x), points to where the data become denser: the arrows. On the left are exact samples of data with two modes, which hold 20 % and 80 % of it. On the right points start anywhere and follow the arrows, with a little noise: Langevin dynamics. They find the modes.",
+    title: "The score", left: ["exact", 0], right: ["score", 0],
+    words: "On the left are exact samples of data with two modes, which hold 20 % and 80 % of it. The score, ∇ log q(x), points to where the data become denser: the arrows. A sampler knows nothing else of the data (right), and has to make points like those on the left. Drag a mode: the arrows follow.",
   },
   {
     title: "Wrong weights", left: ["exact", 0], right: ["langevin", 1000],
-    words: "But they find them in the wrong proportion. Between the modes there is almost no density, and the score there does not tell how much lies beyond, so a point stays on the side where it started. About half of the points end in each mode (right), and not 20 % and 80 % (left). More steps hardly help.",
+    words: "Langevin dynamics follows the arrows, with a little noise. Its points (right) start anywhere and find the modes, but in the wrong proportion: about half of them end in each. Between the modes, where there is almost no density, the score does not tell how much lies beyond, so a point stays on the side where it started. More steps hardly help.",
   },
   {
     title: "Noise levels", left: ["langevin", 1000], right: ["annealed_langevin", 1000],
@@ -44,17 +47,19 @@ const BODY = `
 <div class="caption"><p class="prose" aria-live="polite"></p><button type="button" class="primary next"></button></div>
 <p class="notice error" role="alert" hidden></p>
 <div class="lab">
-<figure data-side="left"><figcaption><select class="method" aria-label="Method on the left"></select><select class="calls" aria-label="Network calls on the left"></select><span class="sigma"></span></figcaption><div class="plane"><canvas role="img"></canvas></div><p class="small about"></p></figure>
-<figure data-side="right"><figcaption><select class="method" aria-label="Method on the right"></select><select class="calls" aria-label="Network calls on the right"></select><span class="sigma"></span></figcaption><div class="plane"><canvas role="img"></canvas></div><p class="small about"></p></figure>
+<figure data-side="left"><figcaption><select class="method" aria-label="Method on the left" aria-describedby="help-method"></select><select class="calls" aria-label="Network calls on the left" aria-describedby="help-calls"></select><span class="sigma"></span></figcaption><div class="plane"><canvas role="img"></canvas></div><p class="small about"></p></figure>
+<figure data-side="right"><figcaption><select class="method" aria-label="Method on the right" aria-describedby="help-method"></select><select class="calls" aria-label="Network calls on the right" aria-describedby="help-calls"></select><span class="sigma"></span></figcaption><div class="plane"><canvas role="img"></canvas></div><p class="small about"></p></figure>
 <div class="player"><button type="button" class="play round" aria-label="Play"></button><div class="track"><input type="range" class="seek" min="0" max="1000" value="0"><div class="ends small"><span></span><span></span></div></div><output class="time small"></output></div>
+<p class="small key"><span id="help-method">Method: how the points are made.</span> <span id="help-calls">Calls: how often it asks for the score of all points; more take longer.</span></p>
 <div class="margin">
 <table class="shares"><caption>Share of the points nearest to each mode</caption>
 <thead><tr><th scope="col">Mode</th><th scope="col">Weight</th><th scope="col">True</th><th scope="col" class="left"></th><th scope="col" class="right"></th><th><span class="sr">Remove</span></th></tr></thead><tbody></tbody></table>
+<p class="small" id="help-weight">Weight: a mode’s part of the data, compared with the other weights.</p>
 <div class="buttons"><button type="button" class="add">Add a mode</button><button type="button" class="reset">As in the paper</button><button type="button" class="link">Copy link</button></div>
 <p class="small own-modes" hidden>The text above is about the paper’s two modes. These are others.</p>
-<h2>Distance to the exact distribution</h2>
-<p class="small">Of 10,000 points, by the number of calls. Exact samples are not at 0 either, by chance.</p>
-<div class="chart curve"></div>
+<div class="distance"><h2>Distance to the exact distribution</h2>
+<p class="small">Of 10,000 points, by the number of calls. Even exact samples have a small distance, by chance.</p>
+<div class="chart curve"></div></div>
 </div>
 </div>
 <details class="more"><summary>Settings</summary>
@@ -72,7 +77,7 @@ export function makeTab(root) {
   root.insertAdjacentHTML("beforeend", BODY);
   const form = find("form", root), seek = find(".seek", root), playButton = find(".play", root), notice = find(".notice", root);
   const chart = new Chart(find(".curve", root), {
-    height: 210, log: true, xLog: true, xName: "calls", where: (x) => `with up to ${count(x)} calls`, least: { x: [5, 1000], y: [0.02, 3] }, label: "Distance to the exact distribution by the number of calls. Arrow keys read it.",
+    height: 210, log: true, xLog: true, xName: "calls", where: (x) => `with up to ${count(x)} calls`, briefly: (x) => `${count(x)} calls`, least: { x: [5, 1000], y: [0.02, 3] }, label: "Distance to the exact distribution by the number of calls. Arrow keys read it.",
   });
   let step = 1, modes = PAPER(), fields = { ...USUAL };
   let clock = 0, ticking = null; // the clock goes from 0 to 1 over a run
@@ -85,6 +90,7 @@ export function makeTab(root) {
 
   const mixture = () => new Mixture({ means: modes.map(({ x, y }) => [x, y]), weights: modes.map(({ weight }) => weight), std: fields.sigma_min });
   const problem = () => ({ ...fields, mixture: mixture() });
+  const lastCalls = {}; // of each method when it was last shown
   let noises = new Map(), noisesOf = ""; // the random numbers, kept while modes are dragged
 
   /** The noise of this seed and number of points, which is made only once. */
@@ -105,7 +111,7 @@ export function makeTab(root) {
   function compute(panel) {
     const { method, calls } = panel;
     panel.frames = [];
-    if (method === "exact") return;
+    if (!moves(panel)) return;
     const every = Math.max(1, Math.floor(calls / FRAMES));
     let end;
     for (const state of start(method, calls, problem(), noise())) {
@@ -113,21 +119,30 @@ export function makeTab(root) {
       if (state.step % every === 0) panel.frames.push(state);
     }
     if (panel.frames.at(-1) !== end) panel.frames.push(end);
+    lastCalls[method] = end.calls;
   }
 
   /** The run at this time: the state before it, and the points on their way to the next. */
   function now({ method, frames }) {
-    if (method === "exact") {
+    if (!frames.length) {
       const sigma = leader() ? now(leader()).sigma : fields.sigma_min, made = mixture();
-      return { sigma, x: made.sample(Math.sqrt(Math.max(0, sigma ** 2 - made.std ** 2)), noise()), calls: 0 };
+      return { sigma, x: method === "score" ? [] : made.sample(Math.sqrt(Math.max(0, sigma ** 2 - made.std ** 2)), noise()), calls: 0 };
     }
-    const at = clock * (frames.length - 1), k = Math.floor(at), state = frames[k], next = frames[k + 1];
-    if (!next || at === k) return state;
+    const at = clock * (frames.length - 1), k = Math.floor(at + 1e-9), state = frames[k], next = frames[k + 1];
+    if (!next || at <= k) return state;
     return { ...state, x: state.x.map((a, i) => a + (at - k) * (next.x[i] - a)) };
   }
 
-  /** The side whose noise level falls while it runs. Exact samples show the same level. */
-  const leader = () => [...panels].reverse().find(({ method }) => method !== "exact" && method !== "langevin");
+  /** The side whose noise level falls while it runs. A side without a sampler shows the same level. */
+  const leader = () => panels.findLast((panel) => moves(panel) && panel.method !== "langevin");
+
+  /** The times at which the arrow keys stop: where the noise level changes, or every few frames where it does not. */
+  function stops() {
+    const { frames } = leader() ?? panels.find(moves), last = frames.length - 1;
+    const found = [...frames.keys()].filter((k) => !leader() || k % last === 0 || frames[k].sigma !== frames[k - 1].sigma);
+    const every = Math.ceil(found.length / STOPS);
+    return found.filter((k, i) => i % every === 0 || k === last).map((k) => k / last);
+  }
 
   // -------- drawing
 
@@ -138,7 +153,7 @@ export function makeTab(root) {
     const context = canvas.getContext("2d");
     const toScreen = (u, v) => [((u + EXTENT) / (2 * EXTENT)) * size, ((EXTENT - v) / (2 * EXTENT)) * size];
     context.clearRect(0, 0, size, size);
-    drawField(context, mixture(), sigma, size, plane.clientWidth, toScreen);
+    drawField(context, mixture(), sigma, size, plane.clientWidth, toScreen, x.length ? 0.5 : 0.9);
     context.fillStyle = colour(side === "left" ? "plain" : "annealed");
     context.globalAlpha = 0.7;
     context.beginPath();
@@ -163,8 +178,9 @@ export function makeTab(root) {
     panels.forEach(({ figure, method, canvas, frames }, k) => {
       const { sigma, calls, fine } = states[k], total = frames.at(-1)?.calls;
       find(".sigma", figure).textContent = fine ? `σ = ${digits(sigma)}` : "diverges";
-      canvas.setAttribute("aria-label", `${METHODS[method].title} over the score and the density at σ = ${digits(sigma)}. ${modes.map((_, m) => `Mode ${m + 1}: ${percentages(states[k].counts)[m]}`).join(", ")} of the points.`);
-      find(".about", figure).textContent = method === "exact" ? METHODS[method].about : `${METHODS[method].about} Call ${count(calls)} of ${count(total)}.`;
+      const shares = modes.map((_, m) => `Mode ${m + 1}: ${percentages(states[k].counts)[m]}`).join(", ");
+      canvas.setAttribute("aria-label", method === "score" ? `The score over the density at σ = ${digits(sigma)}.` : `${METHODS[method].title} over the score and the density at σ = ${digits(sigma)}. ${shares} of the points.`);
+      find(".about", figure).textContent = !total ? METHODS[method].about : `${METHODS[method].about} Call ${count(calls)} of ${count(total)}.`;
     });
     showShares(states);
     seek.value = 1000 * clock;
@@ -187,7 +203,6 @@ export function makeTab(root) {
   function place(element, { x, y }, k) {
     element.style.left = `${((x + EXTENT) / (2 * EXTENT)) * 100}%`;
     element.style.top = `${((EXTENT - y) / (2 * EXTENT)) * 100}%`;
-    element.classList.toggle("low", y < 2 - EXTENT);
     element.setAttribute("aria-label", `Mode ${k + 1} at ${digits(x)}, ${digits(y)}. Drag it, or move it with the arrow keys.`);
   }
 
@@ -222,6 +237,7 @@ export function makeTab(root) {
   function row(mode, k) {
     const slider = make("input", { type: "range", min: 0.02, max: 1, step: 0.01, value: mode.weight });
     slider.setAttribute("aria-label", `Weight of mode ${k + 1}`);
+    slider.setAttribute("aria-describedby", "help-weight");
     slider.addEventListener("input", () => { mode.weight = Number(slider.value); changed(); });
     const remove = make("button", { type: "button", title: "Remove", disabled: modes.length < 2 }, "×");
     remove.setAttribute("aria-label", `Remove mode ${k + 1}`);
@@ -244,9 +260,30 @@ export function makeTab(root) {
     const fill = (column, texts) => texts.forEach((text, k) => { find(`.${column}`, rows[k]).textContent = text; });
     fill("true", percentages(modes.map(({ weight }) => weight)));
     panels.forEach(({ side, plane }, k) => {
-      const texts = states[k].fine ? percentages(states[k].counts) : modes.map(() => "–");
+      const { fine, counts, x } = states[k], texts = fine && x.length ? percentages(counts) : modes.map(() => "–");
       fill(side, texts);
-      all(".handle span", plane).forEach((share, m) => { share.textContent = texts[m]; });
+      const labels = all(".handle span", plane);
+      labels.forEach((share, m) => { share.textContent = x.length ? texts[m] : ""; });
+      placeShares(labels, plane.clientWidth);
+    });
+  }
+
+  /** Puts each share below its mode, or above or beside it, where it covers nothing; without such a place it is in the table alone. */
+  function placeShares(labels, size) {
+    const box = (x, y, width, height) => ({ x, y, left: x - width / 2, right: x + width / 2, top: y - height / 2, bottom: y + height / 2 });
+    const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+    const inside = ({ left, right, top, bottom }) => left >= 0 && right <= size && top >= 0 && bottom <= size;
+    const handle = labels[0].parentElement.offsetWidth, sizes = labels.map(({ offsetWidth, offsetHeight }) => [offsetWidth, offsetHeight]);
+    const taken = modes.map(({ x, y }) => box(((x + EXTENT) / (2 * EXTENT)) * size, ((EXTENT - y) / (2 * EXTENT)) * size, handle, handle));
+    labels.forEach((label, k) => {
+      const { x, y } = taken[k], [width, height] = sizes[k], up = (handle + height) / 2, aside = (handle + width) / 2;
+      const near = Math.min(Math.max(x, width / 2), size - width / 2); // not beyond the edges
+      const places = [[near, y + up], [near, y - up], [x + aside, y], [x - aside, y]].map(([a, b]) => box(a, b, width, height));
+      const free = places.find((each) => inside(each) && taken.every((other) => apart(each, other)));
+      label.style.visibility = free ? "" : "hidden";
+      if (!free) return;
+      label.style.transform = `translate(-50%, -50%) translate(${free.x - x}px, ${free.y - y}px)`;
+      taken.push(free);
     });
   }
 
@@ -263,7 +300,7 @@ export function makeTab(root) {
       worker = null;
     }
     showCurves();
-    const wanted = panels.map(({ method }) => method).filter((name, k, names) => name !== "exact" && names.indexOf(name) === k && !curves[name]);
+    const wanted = panels.map(({ method }) => method).filter((name, k, names) => SAMPLERS[name] && names.indexOf(name) === k && !curves[name]);
     if (worker && !wanted.length) return;
     waiting = setTimeout(() => {
       worker ??= new Worker(new URL("./curves.js", import.meta.url), { type: "module" });
@@ -283,12 +320,13 @@ export function makeTab(root) {
     const ours = Object.entries(curves).filter(([name]) => name !== "exact").map(([name, points]) => {
       const side = chosen.lastIndexOf(name);
       const style = side < 0 ? { colour: "var(--edge)", faint: true } : { colour: `var(--${["plain", "annealed"][side]})`, dash: side ? "" : "6 3" };
-      return { name: METHODS[name].short, points, dots: true, order: side, ...style };
+      const own = panels.filter(({ method }) => method === name).map(({ frames }) => frames.at(-1).calls);
+      const places = own.length ? [...new Set(own)] : [lastCalls[name]];
+      return { name: METHODS[name].short, points, places, dots: true, order: side, ...style };
     });
     const measured = ours.flatMap(({ points }) => points.map(([calls]) => calls));
     const exact = curves.exact?.length && measured.length ? [[Math.min(...measured), curves.exact[0][1]], [Math.max(...measured), curves.exact[0][1]]] : [];
-    chart.empty = chosen.every((name) => name === "exact") ? "Choose a sampler on one side." : "Measuring …";
-    chart.usual = panels.findLast(({ method }) => method !== "exact")?.frames.at(-1)?.calls;
+    chart.empty = "Measuring …";
     chart.show([...ours.sort((a, b) => a.order - b.order), { name: "exact samples", colour: "var(--soft)", dash: "2 3", points: exact }]);
   }
 
@@ -335,7 +373,7 @@ export function makeTab(root) {
     for (const panel of panels) {
       [panel.method, panel.calls] = STEPS[step - 1][panel.side];
       const parts = (text) => [text.split(":")[0], Number(text.split(":")[1] ?? 0)];
-      take(panel.side, (text) => { const [name, calls] = parts(text); return Object.hasOwn(METHODS, name) && (METHODS[name].calls.includes(calls) || (name === "exact" && !calls)); },
+      take(panel.side, (text) => { const [name, calls] = parts(text); return Object.hasOwn(METHODS, name) && (METHODS[name].calls.includes(calls) || !(METHODS[name].calls.length || calls)); },
         (text) => { [panel.method, panel.calls] = parts(text); });
     }
     modes = PAPER();
@@ -385,6 +423,7 @@ export function makeTab(root) {
       select.hidden = !METHODS[method].calls.length;
     }
     panels.forEach(({ side, method }) => { find(`thead .${side}`, root).textContent = METHODS[method].short; });
+    for (const part of [".player", ".distance", "#help-calls"]) find(part, root).hidden = !panels.some(moves);
     const has = Boolean(leader());
     seek.setAttribute("aria-label", has ? "Noise level σ" : "Time");
     const [from, to] = all(".ends span", root);
@@ -401,7 +440,7 @@ export function makeTab(root) {
     refresh();
     measure();
     remember();
-    if (still.matches) pause();
+    if (still.matches || !panels.some(moves)) pause();
     else play();
   }
 
@@ -457,7 +496,15 @@ export function makeTab(root) {
     calls.addEventListener("change", () => { panel.calls = Number(calls.value); begin(); });
   }
   playButton.addEventListener("click", () => (ticking ? pause() : play()));
-  seek.addEventListener("input", () => { pause(); clock = seek.value / 1000; refresh(); });
+  const goTo = (time) => { pause(); clock = time; refresh(); };
+  seek.addEventListener("input", () => goTo(seek.value / 1000));
+  seek.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowDown: -1, PageDown: -PAGE, ArrowRight: 1, ArrowUp: 1, PageUp: PAGE }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const times = stops(), here = by > 0 ? times.findLastIndex((time) => time <= clock) : times.findIndex((time) => time >= clock);
+    goTo(times[Math.min(Math.max(here + by, 0), times.length - 1)]);
+  });
   form.addEventListener("submit", (event) => { event.preventDefault(); readFields(); });
   form.addEventListener("change", () => { readFields(); showMethods(); });
   dice(find(".dice", form), form.elements.seed);
@@ -493,7 +540,7 @@ export function makeTab(root) {
 }
 
 /** Draws the density as a soft glow, and arrows whose length grows with the square root of the score. */
-function drawField(context, mixture, sigma, size, width, toScreen) {
+function drawField(context, mixture, sigma, size, width, toScreen, strength) {
   const noise = Math.sqrt(Math.max(0, sigma ** 2 - mixture.std ** 2)); // sigma is the width of a mode with its noise
   const side = 56;
   const density = mixture.logProb(gridOf(side), noise), highest = Math.max(...density);
@@ -510,7 +557,7 @@ function drawField(context, mixture, sigma, size, width, toScreen) {
   for (let i = 0; i < x.length; i += 2) strongest = Math.max(strongest, Math.hypot(score[i], score[i + 1]));
   context.strokeStyle = colour("soft");
   context.lineWidth = Math.max(1, size / 700);
-  context.globalAlpha = 0.5;
+  context.globalAlpha = strength;
   context.beginPath();
   for (let i = 0; i < x.length; i += 2) {
     const norm = Math.hypot(score[i], score[i + 1]);
@@ -537,6 +584,9 @@ function gridOf(side) {
   }
   return x;
 }
+
+/** Whether this side has a sampler, which moves points. */
+const moves = ({ method }) => METHODS[method].calls.length > 0;
 
 /** Puts the focus on the first of these buttons that is not disabled. */
 const focusOn = (...buttons) => buttons.find(({ disabled }) => !disabled)?.focus();

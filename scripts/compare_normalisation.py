@@ -396,13 +396,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def smoke(recipe: Recipe, out: Path) -> tuple[Recipe, data.Images]:
-    """Tiny networks, and 20 random images of two classes to train on and 20 to hold out."""
+    """Tiny networks, not compiled, and 20 random images of two classes to train on and 20 to hold out."""
     rng = np.random.default_rng(0)
     for name in ("train", "test"):
         pixels, labels = rng.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8), np.arange(20) % 2
         np.savez(out / f"{name}.npz", images=pixels, labels=labels)
     sizes = {"width": 8, "stages": (1, 2), "blocks": (1, 1), "attention": (1,), "warmup": 0, "log_every": 1}
-    small = replace(recipe, data=str(out / "train.npz"), batch_size=4, steps=6, **sizes)  # type: ignore[arg-type]
+    small = replace(recipe, data=str(out / "train.npz"), batch_size=4, steps=6, compile=False, **sizes)  # type: ignore[arg-type]
     return small, data.load(str(out / "test.npz"))
 
 

@@ -27,6 +27,9 @@ USUAL_SIDE = 32
 """The side of the images, in pixels, for which the usual distribution of σ in training was found."""
 PASSES, FEWEST, MOST = 25, 200_000, {"cpu": 1_000_000, "cuda": 5_000_000}
 """How many images a training sees: so many passes, but not fewer or more than this."""
+ENOUGH, REPEATED = 1_000_000, 500
+"""Fewer passes become so many images, if these are at most so many passes: after a million a small network draws shapes
+that a program recognises, after a third of that not yet (docs/measurements/shapes_90_minutes.json)."""
 LONGEST = 12 * 60
 """Minutes."""
 
@@ -173,7 +176,7 @@ def continuous_advice(geometry: Geometry, recipe: Recipe) -> list[Advice]:
 
 def images_to_see(n: int, device: str) -> int:
     """How many images a training should see, counted with repetitions."""
-    return min(max(PASSES * n, FEWEST), MOST.get(device, MOST["cuda"]))
+    return min(max(PASSES * n, min(REPEATED * n, ENOUGH), FEWEST), MOST.get(device, MOST["cuda"]))
 
 
 def advised_recipe(recipe: Recipe, geometry: Geometry, n: int, device: str) -> Recipe:

@@ -62,7 +62,15 @@ def test_a_few_images_make_small_batches(recipe: Recipe, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("n", "device", "images"),
-    [(100, "cpu", 200_000), (20_000, "cpu", 500_000), (10**6, "cpu", 10**6), (10**6, "cuda", 5 * 10**6)],
+    [
+        (100, "cpu", 200_000),
+        (1_000, "cpu", 500_000),
+        (20_000, "cpu", 10**6),
+        (20_000, "cuda", 10**6),
+        (10**5, "cuda", 2_500_000),
+        (10**6, "cpu", 10**6),
+        (10**6, "cuda", 5 * 10**6),
+    ],
 )
 def test_images_to_see(n: int, device: str, images: int) -> None:
     assert images_to_see(n, device) == images
@@ -72,4 +80,4 @@ def test_time_that_is_too_long_is_cut_and_said() -> None:
     advice = time_advice(10_000, replace(MEASURED, images_per_second=1.0))
     assert advice.value == 720
     assert advice.reason.startswith("43,200 images at 1 a second on this machine: 4.3 passes through 10,000 images")
-    assert "all 250,000 that are advised would take 69 hours" in advice.reason
+    assert "all 1,000,000 that are advised would take 278 hours" in advice.reason

@@ -70,7 +70,7 @@ class Measurement:
             check_linear(self.operator, x)
         y = y.to(x.device)
         if not torch.where(_as_operator(self.operator, x).measured(y), y, 0).isfinite().all():
-            raise ValueError("y has NaN or infinite values (replace them, or leave them out by the operator)")
+            raise ValueError("y has NaN or infinite values (replace them, or use an operator that leaves them out)")
         return replace(self, y=y.expand(n, *y.shape[1:]))
 
     def rows(self, part: slice) -> Measurement:

@@ -125,7 +125,7 @@ else:
     _name = Annotated[
         SamplerName | None,
         tyro.conf.arg(
-            help="The sampler. Default: the model's own; of models for all noise levels, heun with churn 8 restores."
+            help="The sampler. Default: the model's own; to restore with a U-Net for all noise levels, heun --churn 8."
         ),
     ]
     _fields = [("sampler", _name, None), *((name, *option) for name, option in SETTINGS.items())]

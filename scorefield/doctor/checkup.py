@@ -243,9 +243,9 @@ def judge_errors(errors: Errors) -> list[Finding]:
             )
         )
     elif judged:
-        found.append(Finding("good", "at every noise level that tells something the network has learned something"))
+        found.append(Finding("good", "the network has learned something at every noise level that could be judged"))
     else:
-        found.append(Finding("note", "no noise level tells anything about this network"))
+        found.append(Finding("note", "no noise level could be judged"))
     if errors.impossible:
         levels = ", ".join(f"{sigma:.3g}" for sigma in errors.impossible)
         found.append(

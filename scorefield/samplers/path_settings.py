@@ -221,7 +221,7 @@ class Heun(FlowSampler):
     churn: float = option(0.0, "S_churn of Karras et al.: how much fresh noise is added. 0: none.")
     churn_min: float = option(0.0, "The smallest noise level at which fresh noise is added.")
     churn_max: float = option(
-        1e9, "The largest noise level at which fresh noise is added, if the network accepts the sum."
+        1e9, "The largest noise level at which fresh noise is added; lowered to what the network accepts."
     )
     churn_noise: float = option(1.0, "The fresh noise is multiplied by this.")
 

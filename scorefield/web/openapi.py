@@ -28,7 +28,7 @@ HELP = {
     "model": "The name of a model, from /api/models.",
     "n": "How many images.",
     "seed": "The random seed: the same one makes the same images.",
-    "sampler": "The sampler. Default: the model's own, and for a restoration that of restoring in /api/models.",
+    "sampler": "The sampler. Default: the model's own; to restore, the one that /api/models calls restoring.",
     "calls": "Network calls per image. Default: the sampler's own.",
     "label": "A class by its name or number, or none for no class. Default: a random class each.",
     "guidance": "The weight w in s₁ + w (s₁ − s₀). Above 0, images are more typical of their class. Doubles the time.",

@@ -187,7 +187,7 @@ def test_levels_at_which_nothing_can_be_learned_are_left_out() -> None:
             "problem: at σ = 1, 0.1 the network has learned nothing",
         ),
         (replace(GOOD, held_out=(0.021, 0.99)), "0.1 the network has learned nothing"),
-        (replace(GOOD, sigmas=(0.009, 0.001)), "note: no noise level tells anything about this network"),
+        (replace(GOOD, sigmas=(0.009, 0.001)), "note: no noise level could be judged"),
         (replace(GOOD, impossible=(1.0,)), "problem: at σ = 1 the error is below the least"),
         (replace(GOOD, training=(0.02, float("nan"))), "problem: errors are not finite"),
         (replace(GOOD, held_out=(0.04, 0.6)), "problem: errors on held-out images are 100% larger"),

@@ -42,6 +42,14 @@ def test_the_page_loads_fast_is_small_and_loads_nothing_from_elsewhere(page: Any
     assert "/api/sample" in page.text_content("main")
 
 
+def test_a_tab_that_is_chosen_while_another_changes_its_address_is_shown(page: Any, address: str) -> None:
+    page.goto(f"{address}/#/understand")
+    page.wait_for_selector("#understand .steps button")
+    page.evaluate("location.hash = '#/monitor'; document.querySelector('#understand .steps button').click()")
+    page.wait_for_selector("#monitor:not([hidden]) h1", timeout=10_000)
+    assert page.url.endswith("#/monitor")
+
+
 PLACES = {
     "#/sample": "#sample form:has(.cost:not(:empty)) .primary",
     "#/restore": "#restore:has(.examples [aria-pressed=true]) .primary",

@@ -360,7 +360,8 @@ export function makeTab(root) {
   function remember() {
     clearTimeout(later);
     keep("understand-link", current = query());
-    if (!root.hidden) history.replaceState(null, "", `#/understand?${current}`);
+    const here = location.hash.startsWith("#/understand"); // not if the user has just chosen another tab
+    if (!root.hidden && here) history.replaceState(null, "", `#/understand?${current}`);
   }
 
   /** Takes the settings of a link; what is not allowed is named, and left as usual. */
